@@ -20,13 +20,13 @@ use crate::front::{Front, Seen};
 const PAUSED: usize = 9;
 /// Looks at all of them together: eight at each.
 const ROUNDS: f64 = 80.0;
-/// Foreign objects of each kind in each of two namespaces, and bytes in each.
+/// Foreign objects of each kind in a namespace, and bytes in each.
 const FOREIGN: (usize, usize) = (100, 500_000);
 /// By which they are told from what the databases have.
 const MARK: (&str, &str) = ("foreign", "yes");
 /// What a process may take more from one moment to the next, which is the allocator's doing: a small part of what is
 /// foreign.
-const NOISE: f64 = 8_000_000.0;
+pub(super) const NOISE: f64 = 8_000_000.0;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fleet_at_rest_asks_for_nothing_and_what_is_foreign_is_not_even_noticed() {
@@ -93,7 +93,8 @@ pub(super) async fn rounds(operator: &Spawned, looks: f64) {
     eventually(PATIENCE, "looks at all databases", async || (passes().await >= wanted).then_some(())).await;
 }
 
-async fn memory(operator: &Spawned) -> f64 {
+/// What a process takes by its own account, in bytes.
+pub(super) async fn memory(operator: &Spawned) -> f64 {
     let told = async || {
         let bytes = operator.metric("process_resident_memory_bytes", "").await;
         // Who does not answer in time has some all the same.
@@ -118,7 +119,8 @@ fn is_of_another_test(seen: &Seen) -> bool {
     ["/apis/monitoring.coreos.com/", "/apis/traefik.io/"].iter().any(|group| seen.path.starts_with(group))
 }
 
-async fn fill(rig: &Rig, namespace: &str) {
+/// Fills a namespace with foreign objects that are large.
+pub(super) async fn fill(rig: &Rig, namespace: &str) {
     let (count, size) = FOREIGN;
     let configs: Api<ConfigMap> = Api::namespaced(rig.admin.clone(), namespace);
     let secrets: Api<Secret> = Api::namespaced(rig.admin.clone(), namespace);
@@ -143,7 +145,7 @@ async fn fill(rig: &Rig, namespace: &str) {
     futures::stream::iter(0..count).map(each).buffer_unordered(4).try_collect::<()>().await.unwrap();
 }
 
-async fn empty(rig: &Rig, namespace: &str) {
+pub(super) async fn empty(rig: &Rig, namespace: &str) {
     let all = ListParams::default().labels(&format!("{}={}", MARK.0, MARK.1));
     let parameters = DeleteParams::default();
     let configs: Api<ConfigMap> = Api::namespaced(rig.admin.clone(), namespace);
