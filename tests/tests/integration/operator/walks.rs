@@ -3,6 +3,7 @@
 //!
 //! By a seed that can be played again.
 
+mod covered;
 mod picture;
 mod plain;
 mod wish;
@@ -43,9 +44,10 @@ const LONG: Duration = Duration::from_mins(6);
 /// Most differences of a walk that are shown.
 const SHOWN: usize = 20;
 /// Kinds of others that wishes ask for.
-const KINDS: [Kind; 2] = [
+const KINDS: [Kind; 3] = [
     ("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor"),
     ("traefik.io", "v1alpha1", "ingressroutes", "IngressRoute"),
+    ("traefik.io", "v1alpha1", "ingressroutetcps", "IngressRouteTCP"),
 ];
 
 /// The name that a database has that asks for one of its own.

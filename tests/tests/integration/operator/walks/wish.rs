@@ -1,8 +1,7 @@
 //! What is wished for on a walk: whole specs, each of which differs from the one before in some of everything that may
 //! change.
 //!
-//! Left out is what may not change (zone, source) and what is refused, whose tests are elsewhere; and a login that nobody could come
-//! in without, because the last one that was given stays in force when its Secret is named no more.
+//! Left out is what is refused, whose tests are elsewhere, and what [`covered`](super::covered) names with the reason.
 
 use resources::Phase;
 use serde_json::{Value, json};
@@ -223,6 +222,8 @@ fn network() -> Vec<Choice> {
             network(json!({ "ingress": { "http": route("web") } })),
             network(json!({ "ingress": { "http": route("websecure"), "tls": {} } })),
             network(json!({ "ingress": { "http": route("websecure"), "tls": { "secretName": "cert" } } })),
+            network(json!({ "ingress": { "http": route("web"), "pg": route("postgres"), "tls": {} } })),
+            network(json!({ "ingress": { "pg": route("postgres"), "ilp": route("questdb"), "tls": {} } })),
         ],
         vec![
             json!({}),
