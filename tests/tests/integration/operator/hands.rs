@@ -166,20 +166,21 @@ pub(super) async fn undefine_routes(client: &Client) {
 /// Defines a kind anew, for who holds [`DEFINING`]; how its objects are asked for.
 async fn define(client: &Client, of: Kind) -> ApiResource {
     let (group, version, plural, kind) = of;
+    undefine(client, of).await;
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let _ = definitions.delete(&format!("{plural}.{group}"), &DeleteParams::default()).await;
-    eventually(PATIENCE, "no definition", async || {
-        definitions.get_opt(&format!("{plural}.{group}")).await.unwrap().is_none().then_some(())
-    })
-    .await;
     definitions.create(&PostParams::default(), &definition(of)).await.unwrap();
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
-/// Takes it away again.
+/// Takes it away, if it is there, to its end: who comes next finds none that is going.
 async fn undefine(client: &Client, (group, _, plural, _): Kind) {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions.delete(&format!("{plural}.{group}"), &DeleteParams::default()).await.unwrap();
+    let (definitions, name) =
+        (Api::<CustomResourceDefinition>::all(client.clone()), format!("{plural}.{group}"));
+    let _ = definitions.delete(&name, &DeleteParams::default()).await;
+    eventually(PATIENCE, &format!("no definition of {name}"), async || {
+        definitions.get_opt(&name).await.unwrap().is_none().then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
