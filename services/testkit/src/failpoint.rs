@@ -30,6 +30,7 @@ impl Failpoint {
 
     /// The program dies when it passes the same place about the same subject for the `passing`th time: one that is started after
     /// the death here. Its mark lies in `folder`.
+    #[must_use]
     pub fn again(&self, passing: u32, folder: &Path) -> Self {
         let (place, _) = self.order.split_once('=').unwrap_or((&self.order, ""));
         let mark = folder.join(unique("mark"));

@@ -103,12 +103,15 @@ mod tests {
         assert_eq!([due(Duration::ZERO), due(Duration::ZERO)], [true, true], "nothing is known");
         census.counted(counts(0, 0), start);
         let millisecond = Duration::from_millis(1);
-        assert_eq!([due(Duration::ZERO), due(KEPT - millisecond)], [false, false]);
+        assert_eq!([due(Duration::ZERO), due(KEPT.saturating_sub(millisecond))], [false, false]);
         assert_eq!([due(KEPT), due(KEPT), due(KEPT + millisecond)], [true, false, false]);
         // Whoever was to count did not.
-        assert_eq!([due(KEPT * 2 - millisecond), due(KEPT * 2), due(KEPT * 2)], [false, true, false]);
+        assert_eq!(
+            [due((KEPT * 2).saturating_sub(millisecond)), due(KEPT * 2), due(KEPT * 2)],
+            [false, true, false]
+        );
         census.counted(counts(0, 0), start + KEPT * 2);
-        assert!(!due(KEPT * 3 - millisecond));
+        assert!(!due((KEPT * 3).saturating_sub(millisecond)));
     }
 
     #[test]
