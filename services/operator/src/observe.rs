@@ -228,7 +228,7 @@ async fn snapshot_now(
 ) -> Result<Option<QuestDBSnapshot>, Error> {
     let api: Api<Seen<QuestDBSnapshot>> = Api::namespaced(context.client.clone(), &subject.namespace);
     let found = context.call("look at the snapshot that is named as the source", api.get_opt(name)).await?;
-    Ok(found.map(Seen::marked))
+    Ok(found.map(|seen| *seen.marked()))
 }
 
 /// Last copies of the disk, read live: it is destroyed by them. Who still waits for one that is being made need not ask.

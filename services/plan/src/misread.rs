@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_in_whole_says_why() {
-        let seen = |value| serde_json::from_value::<Seen>(value).unwrap().marked();
+        let seen = |value| *serde_json::from_value::<Seen>(value).unwrap().marked();
         assert_eq!(misread(&seen(value(1))), None);
         let mut newer = value(1);
         newer["spec"]["runState"] = json!("Hibernating");
@@ -96,7 +96,7 @@ mod tests {
         let told = misread(&seen(older)).unwrap();
         assert!(told.contains("missing field `seq`"), "{told}");
         let copy = json!({ "metadata": { "name": "a" }, "spec": { "database": 7 } });
-        let copy = serde_json::from_value::<Seen<QuestDBSnapshot>>(copy).unwrap().marked();
+        let copy = *serde_json::from_value::<Seen<QuestDBSnapshot>>(copy).unwrap().marked();
         let told = unread(&copy).unwrap();
         assert!(told.contains("of QuestDBSnapshot in this cluster"), "{told}");
     }

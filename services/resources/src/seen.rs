@@ -7,10 +7,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Error, Map, Value, json};
 
 use crate::{
@@ -21,11 +23,15 @@ use crate::{
 /// Annotation that only what was read here has, and nothing in an API server, which takes no key with a space.
 const UNREAD: &str = "not read";
 
+/// By this name `serde_json` gives the text of a value, as to its own `RawValue`. Whatever else a value is read from takes no notice of
+/// the name.
+const TEXT: &str = "$serde_json::private::RawValue";
+
 /// A resource of a cluster.
 #[derive(Debug, Clone)]
 pub struct Seen<K = QuestDB> {
-    /// What could be read of it.
-    pub object: K,
+    /// What could be read of it. In a box: it takes kilobytes, and goes through many hands.
+    pub object: Box<K>,
     /// Why the rest could not.
     pub unread: Option<String>,
 }
@@ -48,7 +54,7 @@ pub fn unread(metadata: &ObjectMeta) -> Option<&str> {
 impl<K: Readable> Seen<K> {
     /// The object, and whether it is whole goes with it ([`unread`]).
     #[must_use]
-    pub fn marked(self) -> K {
+    pub fn marked(self) -> Box<K> {
         let Self { mut object, unread } = self;
         if let Some(reason) = unread {
             let annotations = object.meta_mut().annotations.get_or_insert_with(BTreeMap::new);
@@ -56,9 +62,31 @@ impl<K: Readable> Seen<K> {
         }
         object
     }
+
+    fn whole(object: Box<K>) -> Self {
+        Self { object, unread: None }
+    }
+
+    /// One that cannot be read as a whole.
+    fn in_part(value: &Value) -> Result<Self, Error> {
+        let object = Box::new(K::readable(value)?);
+        let why = K::deserialize(value).err();
+        let unread = why.map_or_else(|| "it is no resource".to_owned(), |why| why.to_string());
+        Ok(Self { object, unread: Some(unread) })
+    }
 }
 
-/// Tried as a whole first: nearly all are.
+impl<'de, K: Readable> Deserialize<'de> for Seen<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_newtype_struct(TEXT, Reader(PhantomData))
+    }
+}
+
+/// Reads one as a whole first: nearly all can be. What is read from a text is read from it again when it cannot; anything else has to
+/// be taken to pieces and kept so until it is known, which takes several times as long.
+struct Reader<K>(PhantomData<K>);
+
+/// What was taken to pieces.
 #[derive(serde::Deserialize)]
 #[serde(untagged)]
 enum Read<K> {
@@ -66,16 +94,27 @@ enum Read<K> {
     Other(Value),
 }
 
-impl<'de, K: Readable> Deserialize<'de> for Seen<K> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+impl<'de, K: Readable> Visitor<'de> for Reader<K> {
+    type Value = Seen<K>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a resource")
+    }
+
+    /// From a text: `serde_json` gives it as the value of its only key.
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Seen<K>, A::Error> {
+        let text = map.next_entry::<IgnoredAny, String>()?.map(|(_, text)| text).unwrap_or_default();
+        if let Ok(object) = serde_json::from_str(&text) {
+            return Ok(Seen::whole(object));
+        }
+        let value: Value = serde_json::from_str(&text).map_err(A::Error::custom)?;
+        Seen::in_part(&value).map_err(A::Error::custom)
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Seen<K>, D::Error> {
         match Read::<K>::deserialize(deserializer)? {
-            Read::Whole(object) => Ok(Self { object: *object, unread: None }),
-            Read::Other(value) => {
-                let object = K::readable(&value).map_err(D::Error::custom)?;
-                let why = K::deserialize(&value).err();
-                let unread = why.map_or_else(|| "it is no resource".to_owned(), |why| why.to_string());
-                Ok(Self { object, unread: Some(unread) })
-            }
+            Read::Whole(object) => Ok(Seen::whole(object)),
+            Read::Other(value) => Seen::in_part(&value).map_err(D::Error::custom),
         }
     }
 }
@@ -217,11 +256,27 @@ mod tests {
         serde_json::from_str::<ObjectList<Seen>>(&list).unwrap().items
     }
 
+    /// One as a watch tells of it: read from the text, and, where what happened to it comes after it, from its pieces.
+    fn events(object: &Value) -> [Seen; 2] {
+        let texts = [
+            format!(r#"{{"type": "MODIFIED", "object": {object}}}"#),
+            format!(r#"{{"object": {object}, "type": "MODIFIED"}}"#),
+        ];
+        texts.map(|text| {
+            let event = serde_json::from_str::<WatchEvent<Seen>>(&text).unwrap();
+            let WatchEvent::Modified(seen) = event else { panic!("{text} is no change") };
+            seen
+        })
+    }
+
     #[test]
     fn what_can_be_read_in_whole_is_taken_as_it_is() {
+        for seen in events(&shown()) {
+            assert_eq!((seen.unread, serde_json::to_value(&seen.object).unwrap()), (None, shown()));
+        }
         let [seen] = list(&[shown()]).try_into().unwrap();
         assert_eq!(seen.unread, None);
-        let object = seen.marked();
+        let object = *seen.marked();
         assert_eq!((unread(&object.metadata), serde_json::to_value(&object).unwrap()), (None, shown()));
     }
 
@@ -240,7 +295,7 @@ mod tests {
             assert!(QuestDB::deserialize(&edited).is_err(), "it can be read: {edited}");
             let [seen, other] = list(&[edited.clone(), shown()]).try_into().unwrap();
             assert!(other.unread.is_none() && seen.unread.as_ref().is_some_and(|found| found.contains(why)));
-            let object = seen.marked();
+            let object = *seen.marked();
             let position =
                 |found: &QuestDB| found.spec.instruction.as_ref().map(|found| (found.epoch, found.seq));
             assert_eq!((position(&object), object.spec.storage.size_gib), (Some((1, 7)), 50), "{edited}");
@@ -249,8 +304,9 @@ mod tests {
             // It stays so when it is kept as text.
             let kept: QuestDB = serde_json::from_str(&serde_json::to_string(&object).unwrap()).unwrap();
             assert_eq!(unread(&kept.metadata), unread(&object.metadata));
-            let event = json!({"type": "MODIFIED", "object": edited});
-            assert!(matches!(serde_json::from_value(event), Ok(WatchEvent::<Seen>::Modified(_))));
+            for event in events(&edited) {
+                assert_eq!(event.unread.as_deref(), unread(&object.metadata));
+            }
         }
     }
 
@@ -268,7 +324,7 @@ mod tests {
     /// What is left of an object whose definition was changed, or that somebody wrote by another one.
     fn left<K: Readable>(object: Value) -> (K, String) {
         assert!(K::deserialize(&object).is_err(), "it can be read: {object}");
-        let object = serde_json::from_value::<Seen<K>>(object).unwrap().marked();
+        let object = *serde_json::from_value::<Seen<K>>(object).unwrap().marked();
         let why = unread(object.meta()).unwrap().to_owned();
         (object, why)
     }

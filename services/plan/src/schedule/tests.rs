@@ -149,7 +149,7 @@ fn a_time_is_made_once() {
 fn unread(object: &QuestDBSnapshot) -> QuestDBSnapshot {
     let mut shown = serde_json::to_value(object).unwrap();
     shown["spec"]["deletionPolicy"] = json!("Archive");
-    serde_json::from_value::<resources::Seen<QuestDBSnapshot>>(shown).unwrap().marked()
+    *serde_json::from_value::<resources::Seen<QuestDBSnapshot>>(shown).unwrap().marked()
 }
 
 #[test]

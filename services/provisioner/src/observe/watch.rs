@@ -298,7 +298,7 @@ mod tests {
             (Told::Begun(Instant::now()), 0),
             (Told::Complete(7), 7),
             (Told::UpTo(9), 9),
-            (Told::Changed(Seen { object: own, unread: None }), 1234),
+            (Told::Changed(Seen { object: Box::new(own), unread: None }), 1234),
         ] {
             assert!(!note(&member, &mut book, told, Term(1)));
             assert_eq!(book.newest(), newest);

@@ -296,7 +296,7 @@ fn nobody_waits_for_one_that_cannot_be_read_unless_it_owes_a_release() {
     shown["metadata"]["finalizers"] = serde_json::json!([]);
     let mut before = |shown: &serde_json::Value| {
         let seen: resources::Seen<QuestDBSnapshot> = serde_json::from_value(shown.clone()).unwrap();
-        world.objects[0] = seen.marked();
+        world.objects[0] = *seen.marked();
         comes_before(&world.objects[1], &world.objects).and_then(|one| one.metadata.name.clone())
     };
     assert_eq!(before(&shown), None);
@@ -316,7 +316,7 @@ fn one_that_cannot_be_read_has_its_own_deadline_where_that_can_be_and_else_the_u
     shown["spec"]["deletionPolicy"] = "Archive".into();
     let check = |shown: &serde_json::Value, seconds: i64, expected: bool| {
         let seen: resources::Seen<QuestDBSnapshot> = serde_json::from_value(shown.clone()).unwrap();
-        let object = seen.marked();
+        let object = *seen.marked();
         assert!(resources::unread(&object.metadata).is_some() && owes(&object), "{shown}");
         let now = made + jiff::SignedDuration::from_secs(seconds);
         assert_eq!(is_overdue(&object, now), expected, "{seconds}: {shown}");
