@@ -25,8 +25,8 @@ use serde::de::DeserializeOwned;
 use self::brief::Brief;
 use crate::watch::{self, Anew};
 
-/// What a watch tells.
-pub(crate) type Told<K> = Result<Event<K>, watcher::Error>;
+/// What a watch tells, with its objects in boxes.
+pub(crate) type Told<K> = Result<Event<Box<K>>, watcher::Error>;
 
 /// A kind of object that is watched.
 pub(crate) trait Kept:
@@ -108,17 +108,8 @@ impl<K: Own> Kept for K {
             Some(namespace) => Api::namespaced(client, namespace),
             None => Api::all(client),
         };
-        watch::begin(api, config, anew).map(|told| told.map(as_read)).boxed()
-    }
-}
-
-fn as_read<K: Readable>(event: Event<Seen<K>>) -> Event<K> {
-    match event {
-        Event::Apply(seen) => Event::Apply(seen.marked()),
-        Event::Delete(seen) => Event::Delete(seen.marked()),
-        Event::Init => Event::Init,
-        Event::InitApply(seen) => Event::InitApply(seen.marked()),
-        Event::InitDone => Event::InitDone,
+        let told = watch::begin(api, config, anew);
+        told.map(|told| told.map(|event| watch::boxed::of(event, |seen| seen.marked()))).boxed()
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod again;
 mod answer;
+pub(crate) mod boxed;
 mod definition;
 mod ear;
 mod merge;
@@ -277,7 +278,7 @@ pub(crate) async fn hear_out<K, F, T>(
             Said::Silence => (Heard::Silence, None),
             Said::Answered => (Heard::Answered, None),
             Said::Told(Err(error)) => (Heard::Broke(error), None),
-            Said::Told(Ok(event)) => (Heard::of(&event), Some(event)),
+            Said::Told(Ok(event)) => (Heard::of(&event), Some(boxed::open(event))),
         };
         watches.heard(watched, &heard, *need);
         if let Some(event) = event {

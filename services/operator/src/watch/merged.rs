@@ -7,6 +7,7 @@ use kube::runtime::watcher::{self, Error, Event};
 use kube::{Api, Client, ResourceExt as _};
 
 use super::answer::{self, Answers};
+use super::boxed;
 use super::ear::{self, Said};
 use super::merge::{Merge, Told};
 use super::state::Watches;
@@ -90,7 +91,7 @@ impl<K: Kept> Change<K> {
 }
 
 /// What one watch said, by its number.
-type Numbered<K> = (usize, Said<K>);
+type Numbered<K> = (usize, Said<Box<K>>);
 
 /// The watches of one kind.
 pub(crate) struct Merged<K: Kept> {
@@ -124,7 +125,10 @@ impl<K: Kept> Merged<K> {
             Said::Silence => (Heard::Silence, Told::NOTHING),
             Said::Answered => (Heard::Answered, Told::NOTHING),
             Said::Told(Err(error)) => (Heard::Broke(error), Told::NOTHING),
-            Said::Told(Ok(event)) => (Heard::of(&event), self.merge.take_in(source, event, &self.store)),
+            Said::Told(Ok(event)) => {
+                let heard = Heard::of(&event);
+                (heard, self.merge.take_in(source, boxed::open(event), &self.store))
+            }
         };
         let taken_in = told.events.into_iter().map(|event| {
             let former = self.writer.take_in(&event);
@@ -143,15 +147,16 @@ fn said<K: Kept>(
     let anew = watches.standing().anew();
     let stream = K::watched(source.api, source.place.as_deref(), config.clone(), anew);
     let stream = stream.filter(|event| std::future::ready(may_be_ours(event))).modify(|object| {
+        let object: &mut K = object;
         object.managed_fields_mut().clear();
         object.strip();
     });
     ear::listen(stream, source.answers).map(move |said| (number, said)).boxed()
 }
 
-fn may_be_ours<K: Kept>(event: &Result<Event<K>, Error>) -> bool {
+fn may_be_ours<K: Kept>(event: &Result<Event<Box<K>>, Error>) -> bool {
     match event {
-        Ok(Event::Apply(object) | Event::Delete(object) | Event::InitApply(object)) => object.is_ours(),
+        Ok(Event::Apply(object) | Event::Delete(object) | Event::InitApply(object)) => K::is_ours(object),
         Ok(Event::Init | Event::InitDone) | Err(_) => true,
     }
 }

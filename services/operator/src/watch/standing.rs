@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::pauses;
+use super::{boxed, pauses};
 
 /// Within which all watches are begun anew.
 const SPREAD: Duration = Duration::from_secs(3);
@@ -165,19 +165,21 @@ pub(crate) struct Anew {
     ends: u32,
 }
 
-/// A watch that pauses after each failure, and begins again with a list when it is to.
+/// A watch that pauses after each failure, and begins again with a list when it is to. Its objects are in boxes.
 pub(crate) fn watch<K>(
     api: Api<K>,
     config: watcher::Config,
     Anew { told: anew, lasts, ends }: Anew,
-) -> impl Stream<Item = Result<Event<K>, Error>> + Send + 'static
+) -> impl Stream<Item = Result<Event<Box<K>>, Error>> + Send + 'static
 where
     K: kube::Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
 {
     let config = config.timeout(ends);
     let begin = move || {
         let lasts = lasts.mul_f64(0.75 + runtime::backoff::random_share() / 2.0);
-        (pauses::paced(watcher::watcher(api.clone(), config.clone())).boxed(), Instant::now() + lasts)
+        let told = watcher::watcher(api.clone(), config.clone());
+        let told = told.map(|told| told.map(|event| boxed::of(event, Box::new)));
+        (pauses::paced(told).boxed(), Instant::now() + lasts)
     };
     let (first, until) = begin();
     // One timer for all that a watch tells: to arm one for each event would cost more than to wait for it.
