@@ -42,6 +42,10 @@ const EXPORT_DEADLINE: Duration = Duration::from_secs(5);
 /// everything that the task ever handles.
 pub(crate) const TASK_TARGET: &str = "slipway::task";
 
+/// Where kube names each turn of its controllers. A turn has a span of its own within that, often in the trace of whoever asked for it,
+/// beside which this one would be a trace that says nothing.
+const TURNS: &str = "kube_runtime::controller";
+
 /// Where kube writes down the whole answer of an API server that it could not read, at `warn`: it may be a Secret's, values and
 /// all. The error itself comes to whoever asked, who says so without the answer. Only of this one module: its children (loading of
 /// certificates) show no answers.
@@ -244,7 +248,7 @@ type TracedRegistry = tracing_subscriber::layer::Layered<Traces, Registry>;
 
 fn traces(provider: &SdkTracerProvider, service: Service) -> Traces {
     let traced: fn(&Metadata<'_>) -> bool = |metadata| {
-        *metadata.level() <= Level::INFO && ![TASK_TARGET, SHOWS_ANSWERS].contains(&metadata.target())
+        *metadata.level() <= Level::INFO && ![TASK_TARGET, TURNS, SHOWS_ANSWERS].contains(&metadata.target())
     };
     tracing_opentelemetry::layer()
         .with_tracer(provider.tracer(service.name))

@@ -250,6 +250,21 @@ fn an_answer_that_kube_could_not_read_is_no_part_of_a_trace() {
     assert!(span.events.events.len() == 1 && shown.contains("others go on"), "{shown}");
 }
 
+#[test]
+fn what_kube_calls_a_turn_is_no_part_of_a_trace() {
+    let exported = Exported::default();
+    let provider = SdkTracerProvider::builder().with_simple_exporter(exported.clone()).build();
+    let _beside = test_support::dispatch("off", Capture::default());
+    let log = JsonLayer::new(SERVICE, std::io::sink);
+    tracing::subscriber::with_default(subscriber(&provider, SERVICE, EnvFilter::new("info"), log), || {
+        let turn = tracing::info_span!(target: "kube_runtime::controller", "reconciling object");
+        turn.in_scope(|| tracing::info_span!("reconcile").in_scope(|| ()));
+    });
+    let spans = lock(&exported.0);
+    let [span] = spans.as_slice() else { panic!("one span, not {spans:?}") };
+    assert_eq!(span.name, "reconcile");
+}
+
 /// The collector here accepts and then says nothing: spans must reach it, and the end must not wait for its answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deaf_collector_is_written_to_but_not_waited_for() {
