@@ -74,7 +74,7 @@ impl<K: Kept> Store<K> {
 
     /// An object as it was seen last.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
-        self.read().get(key).and_then(|packed| packed.unpack(key)).map(Arc::new)
+        self.read().get(key).and_then(|packed| packed.unpack(key))
     }
 
     /// Whether an object is there.
@@ -116,7 +116,7 @@ impl<K: Kept> Former<K> {
 
     /// One after the other: there may be many.
     pub(crate) fn objects(&self) -> impl Iterator<Item = K> {
-        self.0.iter().filter_map(|(key, packed)| packed.unpack(key))
+        self.0.iter().filter_map(|(key, packed)| packed.unpack(key)).map(Arc::unwrap_or_clone)
     }
 }
 
@@ -188,8 +188,9 @@ impl<K: Kept> Writer<K> {
 }
 
 impl<K: Kept> Packed<K> {
-    fn unpack(&self, key: &Key) -> Option<K> {
-        let read = serde_json::from_str(&self.text);
+    fn unpack(&self, key: &Key) -> Option<Arc<K>> {
+        // At once where it stays: an object takes kilobytes, and each step here would move it.
+        let read = serde_json::from_str(&self.text).map(Arc::new);
         read.inspect_err(
             |error| tracing::error!(%error, object = %key, "an object that is kept cannot be read"),
         )
