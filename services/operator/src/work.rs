@@ -25,10 +25,11 @@ const BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0,
 #[derive(Clone)]
 pub(crate) struct Work {
     state: Arc<Mutex<State>>,
-    adds: Family<Labels, Counter>,
-    retries: Family<Labels, Counter>,
-    waited: Family<Labels, Histogram>,
-    worked: Family<Labels, Histogram>,
+    // Of each there is one series, of this queue.
+    adds: Counter,
+    retries: Counter,
+    waited: Histogram,
+    worked: Histogram,
 }
 
 /// Who waits since when, who is due when, who has a turn since when.
@@ -49,15 +50,11 @@ impl Work {
         });
         let counter = |name: &str, help: &str| {
             let family = metrics.register(name, help, Family::<Labels, Counter>::default());
-            drop(family.get_or_create(&queue()));
-            family
+            family.get_or_create_owned(&queue())
         };
         let length = |name: &str, help: &str| {
-            metrics.register(
-                name,
-                help,
-                Family::<Labels, Histogram, fn() -> Histogram>::new_with_constructor(histogram),
-            )
+            let family = Family::<Labels, Histogram, fn() -> Histogram>::new_with_constructor(histogram);
+            metrics.register(name, help, family).get_or_create_owned(&queue())
         };
         Self {
             state,
@@ -75,7 +72,7 @@ impl Work {
         if let Entry::Vacant(vacant) = state.asked.entry(key) {
             vacant.insert(Instant::now());
             drop(state);
-            self.adds.get_or_create(&queue()).inc();
+            self.adds.inc();
         }
     }
 
@@ -89,10 +86,10 @@ impl Work {
         state.active.insert(key.clone(), now);
         drop(state);
         if asked.is_none() {
-            self.adds.get_or_create(&queue()).inc();
+            self.adds.inc();
         }
         let since = asked.or(due).map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        self.waited.get_or_create(&queue()).observe(since.as_secs_f64());
+        self.waited.observe(since.as_secs_f64());
         Turn { work: self.clone(), key, began: now }
     }
 
@@ -124,10 +121,10 @@ impl Turn {
             self.work.lock().due.insert(self.key.clone(), due);
         }
         if matches!(next, Next::Failed { .. }) {
-            self.work.retries.get_or_create(&queue()).inc();
+            self.work.retries.inc();
         }
         let took = now.saturating_duration_since(self.began);
-        self.work.worked.get_or_create(&queue()).observe(took.as_secs_f64());
+        self.work.worked.observe(took.as_secs_f64());
         took
     }
 }
@@ -172,7 +169,7 @@ mod tests {
         work.asked(Some("n"), "a");
         work.asked(Some("n"), "a");
         work.asked(Some("n"), "b");
-        assert_eq!((depth(&work, Duration::ZERO), work.adds.get_or_create(&queue()).get()), (2, 2));
+        assert_eq!((depth(&work, Duration::ZERO), work.adds.get()), (2, 2));
         let turn = work.begin(&metadata("a"));
         assert_eq!(depth(&work, Duration::ZERO), 1);
         work.asked(Some("n"), "a");
@@ -187,7 +184,7 @@ mod tests {
         let turn = work.begin(&metadata("a"));
         turn.end(Next::Rest(Duration::from_secs(10)));
         assert_eq!((depth(&work, Duration::ZERO), depth(&work, Duration::from_secs(11))), (0, 1));
-        assert_eq!(work.retries.get_or_create(&queue()).get(), 1);
+        assert_eq!(work.retries.get(), 1);
         assert_eq!(work.lock().unfinished(Instant::now()), (Duration::ZERO, Duration::ZERO));
     }
 
