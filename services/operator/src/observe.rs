@@ -2,9 +2,10 @@
 
 mod name;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cloud::{Protection, Role, Select, SnapshotId, TagFilter, VolumeId, key};
+use cloud::{Holdings, Protection, Role, Select, SnapshotId, TagFilter, VolumeId, key};
 use kube::Api;
 use kube::runtime::reflector::ObjectRef;
 use plan::{Account, Dns, Goal, Observed, Plan, Source, Subject, Validated};
@@ -103,13 +104,15 @@ async fn account(context: &Context, validated: &Validated, settled: bool) -> Res
     let picture = picture.map_err(Error::aws("describe what the database owns in EC2"))?;
     let shared = picture.as_of;
     let picture = context.memories.newest(uid, picture, settled);
+    // Nobody else has that of a database at rest: it is not copied.
+    let Holdings { as_of, instances, volumes, security_groups } = Arc::unwrap_or_clone(picture);
     Ok(Account {
-        instances: picture.instances.clone(),
-        volumes: picture.volumes.clone(),
-        groups: picture.security_groups.clone(),
+        instances,
+        volumes,
+        groups: security_groups,
         // That a settled database is down was proved when it settled: a new leader need not wait for it again.
-        conclusive: settled || context.memories.shows_all(uid, picture.as_of, context.ec2_lag),
-        untold: settled && picture.as_of > shared,
+        conclusive: settled || context.memories.shows_all(uid, as_of, context.ec2_lag),
+        untold: settled && as_of > shared,
         ..Account::default()
     })
 }
