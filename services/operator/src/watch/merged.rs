@@ -1,7 +1,7 @@
 //! The watches of one kind, one for each place, as one stream that keeps one store up to date.
 
 use futures::StreamExt as _;
-use futures::stream::{BoxStream, SelectAll};
+use futures::stream::BoxStream;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Error, Event};
 use kube::{Api, Client, ResourceExt as _};
@@ -95,7 +95,7 @@ type Numbered<K> = (usize, Said<Box<K>>);
 
 /// The watches of one kind.
 pub(crate) struct Merged<K: Kept> {
-    watches: SelectAll<BoxStream<'static, Numbered<K>>>,
+    watches: BoxStream<'static, Numbered<K>>,
     merge: Merge<K>,
     writer: Writer<K>,
     store: Store<K>,
@@ -109,13 +109,12 @@ impl<K: Kept> Merged<K> {
     ) -> Self {
         let places = sources.iter().map(|source| source.place.clone()).collect();
         let numbered = sources.into_iter().enumerate();
-        let watches = numbered.map(|(number, source)| said(number, source, config, watches));
-        Self {
-            watches: futures::stream::select_all(watches),
-            merge: Merge::new(places),
-            store: writer.store(),
-            writer,
-        }
+        let each = numbered.map(|(number, source)| said(number, source, config, watches));
+        let mut each: Vec<_> = each.collect();
+        // Who chooses among them allocates for each object of a list; of one alone nobody has to.
+        let watches =
+            if each.len() == 1 { each.remove(0) } else { futures::stream::select_all(each).boxed() };
+        Self { watches, merge: Merge::new(places), store: writer.store(), writer }
     }
 
     /// What one of the watches says next; none once all ended, which they do not by themselves.
