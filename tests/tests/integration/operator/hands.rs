@@ -216,8 +216,11 @@ async fn a_route_that_somebody_changes_or_deletes_comes_back() {
     undefine_routes(&client).await;
 }
 
+/// The name of an object, by that of its database.
+type Named = fn(&str) -> String;
+
 /// The kinds of others that no other test lays hands on, and the name of the object that a database has of each.
-const BESIDE: [(Kind, fn(&str) -> String); 2] = [
+const BESIDE: [(Kind, Named); 2] = [
     (("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor"), str::to_owned),
     (("traefik.io", "v1alpha1", "ingressroutetcps", "IngressRouteTCP"), names::route_pg),
 ];
