@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
 use super::life::play_claims;
+use super::others::Others;
 use super::rig::{PATIENCE, Rig, apply};
 use super::subject::Subject;
 use crate::endpoint::{control, fault, serial};
@@ -204,6 +205,7 @@ async fn reported(subject: &Subject) -> Option<QuestDBStatus> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_taken_for_gone_where_ec2_is_another() {
     let mut subject = Subject::new(&unique("elsewhere")).await;
+    let _others = Others::of(&subject.rig);
     let lease = subject.rig.lease().await;
     let kubeconfig = subject.rig.rights(&lease).await;
     let first = subject.rig.spawn((&lease, &kubeconfig), &[], &[]);
