@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use axum::http::Method;
-use resources::Phase;
+use resources::{Phase, QuestDBStatus};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
@@ -16,7 +16,7 @@ use super::rig::PATIENCE;
 use super::subject::Subject;
 use crate::front::{Front, Seen};
 
-/// Writes for each that is needed at least. Beyond them is what people want to see in between: steps in status, and events.
+/// Writes for each that is needed at least. Beyond them are events, and what is said once more. News are counted apart.
 const MOST: f64 = 1.3;
 /// Those of the resource itself: for its finalizer and for the generation of its machine, each of which has to be stored before the
 /// next thing is done.
@@ -30,6 +30,10 @@ const LEAST: usize = OWN + OBJECTS.len() + OUTSIDE + PHASES.len();
 /// The operator leaves at least so much time between two statuses that say no more than how far a new database is. How many of
 /// them there are is a matter of how long the create takes, and not counted: any that comes sooner is.
 const PROGRESS: Duration = Duration::from_secs(3);
+/// News of a new database, each of which is said at once: its disk, its version, four words about its name (what it holds is not
+/// known, it is written, it is on its way, it answers, which is when the database is known to serve) and one about a call that AWS
+/// had no patience for. How many of them a status says together is a matter of how quick everybody is.
+const MOST_NEWS: usize = 7;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_create_writes_everything_once_and_asks_nothing_and_a_redelivery_costs_nothing() {
@@ -47,8 +51,9 @@ async fn a_create_writes_everything_once_and_asks_nothing_and_a_redelivery_costs
     println!("{:.2} of the least: {counts:?}", counts.share());
     assert_eq!(counts.reads, Vec::<String>::new(), "something was asked for");
     assert_eq!(counts.objects, objects(&subject).await, "not each object once, and no other");
-    assert_eq!(counts.phases, PHASES.map(Phase::as_str), "{counts:?}");
+    assert_eq!(counts.phases, PHASES.map(Some), "{counts:?}");
     assert!(counts.share() <= MOST, "{} of the least: {counts:?}", counts.share());
+    assert!(counts.news <= MOST_NEWS, "{} news: {counts:?}", counts.news);
 
     let before = asked(&front).len();
     subject.say_again().await;
@@ -80,11 +85,13 @@ struct Counts {
     objects: BTreeMap<String, u32>,
     /// Writes of the resource's annotations and finalizers, however often the same.
     resource: u32,
-    /// Phases as they followed each other, and how often a status was written but to tell of progress.
-    phases: Vec<Value>,
+    /// Phases as they followed each other, and how often a status was written but to tell of news or of progress.
+    phases: Vec<Option<Phase>>,
     statuses: u32,
-    /// The phase that each status said last, and when.
-    said: BTreeMap<String, (Value, Instant)>,
+    /// How many statuses of a new database told what none before them did.
+    news: usize,
+    /// What was said, and when.
+    said: Vec<(QuestDBStatus, Instant)>,
     events: u32,
 }
 
@@ -108,7 +115,7 @@ impl Counts {
             self.events += 1;
         } else if path.ends_with("/status") {
             let body: Value = serde_json::from_str(&seen.body).unwrap_or_default();
-            self.count_status(path, &body["status"]["phase"], seen.at);
+            self.count_status(serde_json::from_value(body["status"].clone()).unwrap_or_default(), seen.at);
         } else if path.contains("/questdbs/") {
             self.resource += 1;
         } else {
@@ -116,17 +123,24 @@ impl Counts {
         }
     }
 
-    fn count_status(&mut self, path: String, phase: &Value, at: Instant) {
-        if self.phases.last() != Some(phase) {
-            self.phases.push(phase.clone());
+    fn count_status(&mut self, status: QuestDBStatus, at: Instant) {
+        let is_next = self.phases.last() != Some(&status.phase);
+        if is_next {
+            self.phases.push(status.phase);
         }
-        let before = self.said.insert(path, (phase.clone(), at));
-        let of_progress = before
-            .is_some_and(|(said, then)| said == *phase && at.saturating_duration_since(then) >= PROGRESS);
-        self.statuses += u32::from(!of_progress);
+        let is_new = status.phase == Some(Phase::Provisioning)
+            && !self.said.iter().any(|(said, _)| plan::can_wait(said, &status));
+        let of_progress =
+            self.said.last().is_some_and(|(_, then)| at.saturating_duration_since(*then) >= PROGRESS);
+        if !is_next && is_new {
+            self.news += 1;
+        } else if is_next || !of_progress {
+            self.statuses += 1;
+        }
+        self.said.push((status, at));
     }
 
-    /// All writes that are no matter of time, against the least that there can be.
+    /// All writes that are no matter of time, nor of who was quicker, against the least that there can be.
     fn share(&self) -> f64 {
         let written: u32 = self.objects.values().sum();
         let all = written + self.resource + self.statuses + self.events;
@@ -169,6 +183,24 @@ fn phases_are_counted_once_each() {
     }
     counts.count(&seen(Phase::Degraded, PROGRESS * 4 + Duration::from_secs(1)));
     assert_eq!((counts.statuses, counts.phases.len()), (6, 3));
+}
+
+/// What tells something new is no write too many, however soon it comes; what tells again what was told before is.
+#[test]
+fn news_are_counted_once_each() {
+    let (mut counts, begun) = (Counts::default(), Instant::now());
+    let mut say = |version: Option<&str>, after: Duration| {
+        let body = json!({ "status": { "phase": Phase::Provisioning.as_str(), "version": version } });
+        counts.count(&write(Method::PUT, "questdbs/b/status", &body, begun + after));
+        (counts.statuses, counts.news)
+    };
+    let soon = Duration::from_secs(1);
+    assert_eq!(say(None, Duration::ZERO), (1, 0), "the phase");
+    assert_eq!(say(Some("9.3.4"), soon), (1, 1));
+    assert_eq!(say(Some("9.3.4"), soon * 2), (2, 1), "the same");
+    assert_eq!(say(None, soon * 3), (3, 1), "the first again");
+    assert_eq!(say(None, soon * 3 + PROGRESS), (3, 1), "how far it is");
+    assert_eq!(say(Some("9.3.5"), soon * 4 + PROGRESS), (3, 2));
 }
 
 /// What is written more raises the share, whatever that is: an object too many, or the same again.
