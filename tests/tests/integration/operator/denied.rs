@@ -15,6 +15,7 @@ use serde_json::json;
 use testkit::{eventually, unique};
 
 use super::foreign::{DEFINING, Kind, definition};
+use super::hands::undefine;
 use super::rig::PATIENCE;
 use super::rights;
 use super::subject::Subject;
@@ -128,5 +129,5 @@ async fn a_kind_that_is_denied_is_told_to_whoever_asks_for_it_and_made_once_it_i
     told(&subject, condition::INTEGRATIONS_READY, "True", &[]).await;
     eventually(PATIENCE, "the monitor", async || monitors.get_opt(&subject.name).await.ok()?).await;
     subject.purge().await;
-    definitions.delete(&name, &DeleteParams::default()).await.unwrap();
+    undefine(&admin, MONITORS).await;
 }

@@ -173,7 +173,7 @@ async fn define(client: &Client, of: Kind) -> ApiResource {
 }
 
 /// Takes it away, if it is there, to its end: who comes next finds none that is going.
-async fn undefine(client: &Client, (group, _, plural, _): Kind) {
+pub(super) async fn undefine(client: &Client, (group, _, plural, _): Kind) {
     let (definitions, name) =
         (Api::<CustomResourceDefinition>::all(client.clone()), format!("{plural}.{group}"));
     let _ = definitions.delete(&name, &DeleteParams::default()).await;

@@ -18,7 +18,7 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
 use resources::names::{self, condition};
@@ -29,6 +29,7 @@ use testkit::{Random, Spawned, eventually, unique};
 use self::picture::Found;
 use self::wish::Wish;
 use super::foreign::{DEFINING, Kind, definition};
+use super::hands::undefine;
 use super::others::Others;
 use super::process::Processes;
 use super::rig::{PATIENCE, Rig, patiently};
@@ -249,9 +250,8 @@ async fn the_way_to_a_wish_does_not_show() {
     join_all(walks.iter_mut().map(Walk::purge)).await;
     operator.kill().await.unwrap();
     drop((others, processes));
-    let definitions: Api<CustomResourceDefinition> = Api::all(rig.admin.clone());
-    for (group, _, plural, _) in KINDS {
-        definitions.delete(&defined(plural, group), &DeleteParams::default()).await.unwrap();
+    for kind in KINDS {
+        undefine(&rig.admin, kind).await;
     }
     rig.end().await;
 }
