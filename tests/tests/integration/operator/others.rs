@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use testkit::eventually;
 use tokio::task::AbortHandle;
 
-use super::rig::{PATIENCE, Rig};
+use super::rig::{PATIENCE, Rig, patiently};
 use crate::support::stack;
 
 /// A version of QuestDB that does not start: a pod that is to run it ends again and again.
@@ -253,7 +253,8 @@ async fn a_machine_that_cannot_join_holds_up_no_other() {
             tags: tags.with(key::GENERATION, "1").with(key::NAME, name),
         };
         let token = ClientToken::new(&rig.cluster, &database, Role::Instance, 1);
-        let id = rig.aws.run_instance(&launch, &token).await.unwrap().id;
+        // Two a second are launched in all, for whichever test; one that is asked for again is the same.
+        let id = patiently(|| rig.aws.run_instance(&launch, &token)).await.id;
         eventually(PATIENCE, "a machine that runs", async || {
             let all = rig.instances().await;
             let found = all.into_iter().find(|found| found.id == id)?;

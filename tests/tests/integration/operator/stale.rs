@@ -15,7 +15,7 @@ use testkit::telling::Fate;
 use testkit::{Spawned, eventually, unique};
 
 use super::others::Others;
-use super::rig::{PATIENCE, Rig};
+use super::rig::{PATIENCE, Rig, patiently};
 use super::subject::Subject;
 use crate::endpoint::{control, serial};
 use crate::front::{Act, Front, Seen, Watches};
@@ -143,7 +143,7 @@ async fn a_machine_that_a_stateful_set_pins_unseen_is_not_ended() {
     eventually(PATIENCE, "live looks", async || (front.seen(asks).len() > 1).then_some(())).await;
     let machines = subject.machines().await;
     let [machine] = machines.as_slice() else { panic!("{machines:?}") };
-    let protection = subject.rig.aws.describe_protection(&machine.id).await.unwrap();
+    let protection = patiently(|| subject.rig.aws.describe_protection(&machine.id)).await;
     assert!(protection.termination && protection.stop, "it is not even unprotected");
     assert_eq!(subject.sets().get(&subject.name).await.unwrap().metadata.uid, pin);
 

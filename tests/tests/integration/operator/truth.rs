@@ -288,14 +288,15 @@ async fn bared_and_removed(rig: &Rig, policy: &str) -> (String, Vec<Volume>) {
     .await;
     drop(operator);
     let of_database = Select::database(&rig.cluster, &database);
-    let group = rig.aws.describe_security_groups(&of_database).await.unwrap().remove(0).id;
+    let group = patiently(|| rig.aws.describe_security_groups(&of_database)).await.remove(0).id;
     let tags = Tags::new().with(key::DATABASE, "lost");
     rig.aws.create_tags(&[disk.as_str(), group.as_str()], &tags).await.unwrap();
     let _operator = rig.start().await;
     removed(rig, "bare").await;
-    let groups = rig.aws.describe_security_groups(&Select::one(group)).await.unwrap();
+    let (group, disk) = (Select::one(group), Select::one(VolumeId::new(disk)));
+    let groups = patiently(|| rig.aws.describe_security_groups(&group)).await;
     assert!(groups.is_empty(), "{policy}: a firewall leaked: {groups:?}");
-    (database, rig.aws.describe_volumes(&Select::one(VolumeId::new(disk))).await.unwrap())
+    (database, patiently(|| rig.aws.describe_volumes(&disk)).await)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

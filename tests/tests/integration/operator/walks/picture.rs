@@ -13,7 +13,7 @@ use resources::{QuestDB, QuestDBStatus};
 use serde_json::{Map, Value, json};
 use testkit::eventually;
 
-use super::super::rig::{PATIENCE, Rig};
+use super::super::rig::{PATIENCE, Rig, patiently};
 use super::super::subject::Subject;
 use super::plain::{plain, say_alike, words};
 
@@ -102,7 +102,7 @@ pub(super) async fn picture(found: &Found, subject: &Subject, address: &str) -> 
     let groups: Vec<_> = found.groups.iter().filter(|group| of(&group.tags)).collect();
     let mut protections = Vec::new();
     for machine in &machines {
-        let protection = rig.aws.describe_protection(&machine.id).await.unwrap();
+        let protection = patiently(|| rig.aws.describe_protection(&machine.id)).await;
         protections.push(json!([protection.termination, protection.stop]));
     }
     let mut objects = Map::new();
