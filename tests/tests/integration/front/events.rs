@@ -112,16 +112,18 @@ impl Told {
     async fn next(mut self) -> Option<(Result<Bytes, axum::Error>, Option<Self>)> {
         loop {
             let said = tokio::select! {
-                piece = self.pieces.next() => match piece {
-                    Some(Ok(piece)) => self.teller.hear(&piece, Instant::now()),
-                    Some(Err(error)) => return Some((Err(error), None)),
-                    None => self.teller.end(),
-                },
+                // What comes after an order has its fate, however late both are heard.
+                biased;
                 Ok(()) = self.order.changed() => {
                     let (fate, seed) = self.order.borrow_and_update().of(&self.kind);
                     self.teller.turn(fate, seed)
                 }
                 () = until(self.teller.due()) => self.teller.tell(),
+                piece = self.pieces.next() => match piece {
+                    Some(Ok(piece)) => self.teller.hear(&piece, Instant::now()),
+                    Some(Err(error)) => return Some((Err(error), None)),
+                    None => self.teller.end(),
+                },
             };
             self.count();
             self.note(&said.text);
