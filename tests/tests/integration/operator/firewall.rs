@@ -1,7 +1,7 @@
 //! Another hand at the firewall of a machine: who undoes a rule again and again is told, and the rule comes back.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cloud::IngressRule;
 use resources::Phase;
@@ -28,7 +28,7 @@ async fn who_undoes_a_rule_again_and_again_is_told_and_put_right_at_a_bounded_ra
     let operator = subject.rig.spawn((&lease, &way), &[], &[("SLIPWAY_RESYNC", "1s")]);
     subject.wish(|spec| spec["network"] = json!({ "allowedCidrs": [RANGE] })).await;
     subject.carried_out(Phase::Ready).await;
-    let other = tokio::spawn(undo(Arc::clone(&subject.rig)));
+    let (other, begun) = (tokio::spawn(undo(Arc::clone(&subject.rig))), Instant::now());
     let (api, name) = (subject.rig.as_admin(), subject.name.clone());
     let told = async |what: &str, status: &str| {
         eventually(PATIENCE, what, async || {
@@ -48,7 +48,8 @@ async fn who_undoes_a_rule_again_and_again_is_told_and_put_right_at_a_bounded_ra
         (contended > 0.0 && repairs >= 2.0).then_some(repairs)
     })
     .await;
-    assert!(repairs <= 5.0, "{repairs} repairs");
+    let turns = (begun.elapsed().as_secs_f64() / 60.0).ceil();
+    assert!(repairs <= 4.0 + turns, "{repairs} repairs, and {turns} minutes at most");
 
     // Another wish waits for nothing.
     other.abort();
