@@ -3,9 +3,10 @@
 //! The program is called as `slipway-bench MEASURES --slice product|anchor --seconds N` with `SLIPWAY_TEST_STATE` in its
 //! environment, measures that long, and prints one JSON object: case → number.
 //!
-//! What is counted and does not vary is no bench. That a create costs at most 1.3 times the requests that it needs, and its redelivery
-//! none (B8), `a_create_writes_everything_once_and_asks_nothing_and_a_redelivery_costs_nothing` shows; that a look at what is as it
-//! should be costs none, and that what is foreign costs neither requests nor memory (B11), show
+//! What is counted and does not vary is no bench. That a create costs at most 1.3 times the requests that it needs, beside at most seven
+//! statuses that each tell something new, and its redelivery none (B8), shows
+//! `a_create_writes_everything_once_and_asks_nothing_and_a_redelivery_costs_nothing`; that a look at what is as it should be costs none,
+//! and that what is foreign costs neither requests nor memory (B11), show
 //! `a_fleet_at_rest_asks_for_nothing_and_what_is_foreign_is_not_even_noticed` and, of all namespaces,
 //! `a_database_at_rest_costs_nothing_in_a_cluster_full_of_what_is_foreign`.
 
