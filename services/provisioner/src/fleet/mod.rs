@@ -466,7 +466,8 @@ mod tests {
         member.reread_credentials(&fleet.settings).await;
         begun = Instant::now();
         while !is_shown("read the credentials") {
-            assert!(begun.elapsed() < PROBE / 2, "only with the next probe");
+            // A busy machine hesitates, and the next probe is a moment less than its period away.
+            assert!(begun.elapsed() < PROBE * 4 / 5, "only with the next probe");
             tokio::task::yield_now().await;
         }
         probing.abort();

@@ -223,7 +223,9 @@ async fn the_chosen_server_is_asked_while_another_is_slow_to_answer() {
     let watched = "select count(*), extract(epoch from clock_timestamp() - min(state_change)) \
                    from pg_stat_activity where application_name = 'slipway watch'";
     let (mut were, mut rounds, mut longest) = (0, Vec::new(), 0.0_f64);
-    eventually(PATIENCE, "the other one asked twice", async || {
+    // A machine that stands still for a moment does so in one of them.
+    let soon = |rounds: &[f64]| rounds.iter().any(|longest| *longest < 1.4);
+    eventually(PATIENCE, "the other one asked some times", async || {
         let answer = server.query(watched).await.ok()?;
         let (count, since) = answer.split_once('|')?;
         let count: u32 = count.parse().ok()?;
@@ -232,11 +234,10 @@ async fn the_chosen_server_is_asked_while_another_is_slow_to_answer() {
             rounds.push(std::mem::take(&mut longest));
         }
         were = count;
-        (rounds.len() == 2).then_some(())
+        (soon(&rounds) || rounds.len() == 8).then_some(())
     })
     .await;
-    // A machine that stands still for a moment does so in one of them.
-    assert!(rounds.iter().any(|longest| *longest < 1.4), "the chosen one was not asked for {rounds:?} s");
+    assert!(soon(&rounds), "the chosen one was not asked for {rounds:?} s");
 }
 
 #[tokio::test]
