@@ -31,7 +31,7 @@ fn numbers(frames: &[Frame]) -> Vec<i64> {
 }
 
 /// Commits a change of an operation by hand: only the database's clock and this test move it.
-async fn commit_event(app: &App, operation: &str) -> Instant {
+pub(super) async fn commit_event(app: &App, operation: &str) -> Instant {
     let statement = format!(
         "with moved as (update operations set last_event = last_event + 1 where id = '{operation}' returning id, last_event) \
          insert into operation_events (operation_id, number, kind, body) \
