@@ -202,8 +202,8 @@ fn next(
         // One that may heal by itself is tried as if it were alone.
         let lasting = written.failed_now.iter().all(|failure| failure.lasting);
         let delay = context.memories.failed(uid, lasting);
-        // Without a rule of the firewall nobody comes in: it is put right as soon as it may be.
-        let waits = context.contention.firewall_waits(uid, Instant::now());
+        // Without a rule of the firewall nobody comes in, and without a tag nothing is found: it is put right as soon as it may be.
+        let waits = context.contention.waits(uid, Instant::now());
         return Next::Failed { delay: waits.map_or(delay, |waits| delay.min(waits)), lasting };
     }
     if written.released {

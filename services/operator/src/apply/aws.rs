@@ -7,6 +7,7 @@ use cloud::{
 use plan::Step;
 
 use super::contention::firewall::{self, Change};
+use super::contention::tags::unless_fought;
 use super::{Pass, destroy, opened};
 use crate::error::Error;
 
@@ -19,7 +20,10 @@ pub(super) async fn step(pass: &Pass<'_>, step: &Step) -> Result<(), Error> {
         Step::RevokeIngress { group, rules } => firewall::change(pass, group, rules, Change::KeepOut).await,
         Step::RunInstance { generation, zone, launch } => run_instance(pass, *generation, zone, launch).await,
         Step::CreateVolume(volume) => create_volume(pass, volume).await,
-        Step::Tag { resource, tags } => pass.context.within_lease(tag(pass, resource, tags)).await,
+        Step::Tag { resource, tags } => {
+            let tagged = pass.context.within_lease(tag(pass, resource, tags));
+            unless_fought(pass, (resource.as_str(), tags), tagged).await
+        }
         Step::ModifyVolume { volume, change } => {
             cloud.modify_volume(volume, change).await.map(drop).map_err(Error::aws("change the volume"))
         }

@@ -1,10 +1,12 @@
 //! Two writers on one field: told, and not fought. A field that is changed again after each time it was put right is left
-//! as it is for a while, with the name of who else writes it. Rules of a firewall are told alike but not left (`firewall`).
+//! as it is for a while, with the name of who else writes it. Rules of a firewall are told alike but not left (`firewall`), nor are
+//! tags in EC2 (`tags`).
 //!
 //! The first repair of an object is done without a further look; from the second on the object is read as it is on the
 //! server, which alone knows who wrote what.
 
 pub(super) mod firewall;
+pub(super) mod tags;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use kube::Api;
 use kube::core::DynamicObject;
-use plan::{Contest, Manifest};
+use plan::{Contest, Manifest, Settings, Validated};
 use resources::names;
 
 use super::Pass;
@@ -22,6 +24,8 @@ use crate::error::Error;
 const WHILE: Duration = Duration::from_mins(10);
 /// How often a field is put right, after the object's first repair, before somebody is said to write it too.
 const OFTEN: u32 = 2;
+/// Between two repairs of what is fought over and not left: of one thing in EC2, or of a firewall.
+const PACE: Duration = Duration::from_mins(1);
 
 /// Repairs of objects that somebody else changes.
 #[derive(Default)]
@@ -43,6 +47,30 @@ struct Repairs {
 impl Repairs {
     fn new(intention: &str, now: Instant) -> Self {
         Self { intention: intention.to_owned(), last: now, fields: BTreeMap::new(), left: None, paced: None }
+    }
+
+    /// Counts a repair of each of these. Whether one of them turned out to be fought over by that.
+    fn count(&mut self, fields: impl Iterator<Item = String>, now: Instant) -> bool {
+        let mut begins = false;
+        for field in fields {
+            let count = self.fields.entry(field).or_default();
+            *count = count.saturating_add(1);
+            begins |= *count == OFTEN + 1;
+            if *count > OFTEN {
+                self.paced = Some(now);
+            }
+        }
+        begins
+    }
+
+    fn is_fought(&self, field: &str) -> bool {
+        self.fields.get(field).is_some_and(|count| *count > OFTEN)
+    }
+
+    /// How long those that are fought over wait for their turn; none when it has come.
+    fn turn(&self, now: Instant) -> Option<Duration> {
+        let left = PACE.checked_sub(now.duration_since(self.paced?));
+        left.filter(|left| !left.is_zero())
     }
 }
 
@@ -88,6 +116,23 @@ impl Contention {
         repairs.last = now;
         repairs.left = Some(text.clone());
         Some(text)
+    }
+
+    /// What is to be said of what is fought over in EC2, where nothing is left to the other.
+    pub(crate) fn in_ec2(&self, validated: &Validated, settings: &Settings, now: Instant) -> Vec<String> {
+        if self.lock().is_empty() {
+            return Vec::new();
+        }
+        let mut told = self.of_firewall(validated, settings, now);
+        told.extend(self.of_tags(&validated.subject.uid, now));
+        told
+    }
+
+    /// How long it is until something of a database that is fought over, and waits for its turn, has it.
+    pub(crate) fn waits(&self, uid: &str, now: Instant) -> Option<Duration> {
+        let all = self.lock();
+        let of_database = all.iter().filter(|((owner, ..), _)| owner == uid);
+        of_database.filter_map(|(_, repairs)| repairs.turn(now)).min()
     }
 
     fn repaired(&self, object: Object, intention: &str, contests: &[Contest], now: Instant) {

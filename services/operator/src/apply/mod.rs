@@ -92,10 +92,10 @@ pub(crate) async fn apply(
             memories.brought(uid, what);
         }
     }
-    let of_firewall = context.contention.of_firewall(validated, &context.settings, Instant::now());
+    let in_ec2 = context.contention.in_ec2(validated, &context.settings, Instant::now());
     let contended = &mut written.applied.contended;
-    contended.retain(|said| !of_firewall.contains(said));
-    contended.extend(of_firewall);
+    contended.retain(|said| !in_ec2.contains(said));
+    contended.extend(in_ec2);
     written
 }
 

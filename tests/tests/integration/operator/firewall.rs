@@ -1,9 +1,10 @@
-//! Another hand at the firewall of a machine: who undoes a rule again and again is told, and the rule comes back.
+//! Another hand at the firewall of a machine: who undoes a rule, or changes a tag, again and again is told, and what was there comes
+//! back.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cloud::IngressRule;
+use cloud::{IngressRule, Tags, key};
 use resources::Phase;
 use resources::names::condition;
 use serde_json::json;
@@ -19,6 +20,17 @@ const PORT: u16 = 9000;
 /// Who is let in by the next wish.
 const OTHER: &str = "10.10.0.0/16";
 
+/// What is said of two writers, once it is this.
+async fn told(subject: &Subject, what: &str, status: &str) -> String {
+    let (api, name) = (subject.rig.as_admin(), subject.name.as_str());
+    eventually(PATIENCE, what, async || {
+        let found = api.get(name).await.unwrap().status?;
+        let found = found.conditions.into_iter().find(|found| found.type_ == condition::CONTENDED)?;
+        (found.status == status).then_some(found.message)
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_undoes_a_rule_again_and_again_is_told_and_put_right_at_a_bounded_rate() {
     let mut subject = Subject::new(&unique("ruled")).await;
@@ -29,16 +41,7 @@ async fn who_undoes_a_rule_again_and_again_is_told_and_put_right_at_a_bounded_ra
     subject.wish(|spec| spec["network"] = json!({ "allowedCidrs": [RANGE] })).await;
     subject.carried_out(Phase::Ready).await;
     let (other, begun) = (tokio::spawn(undo(Arc::clone(&subject.rig))), Instant::now());
-    let (api, name) = (subject.rig.as_admin(), subject.name.clone());
-    let told = async |what: &str, status: &str| {
-        eventually(PATIENCE, what, async || {
-            let found = api.get(&name).await.unwrap().status?;
-            let found = found.conditions.into_iter().find(|found| found.type_ == condition::CONTENDED)?;
-            (found.status == status).then_some(found.message)
-        })
-        .await
-    };
-    let text = told("a word about the other", "True").await;
+    let text = told(&subject, "a word about the other", "True").await;
     assert!(text.contains(&format!("tcp {PORT} from {RANGE} (sg-")), "{text}");
     // It is made once, and put right three times at most before it waits for its turn, which comes once a minute.
     let done = "step=\"AuthorizeIngress\",result=\"done\"";
@@ -56,7 +59,7 @@ async fn who_undoes_a_rule_again_and_again_is_told_and_put_right_at_a_bounded_ra
     assert!(other.await.unwrap_err().is_cancelled());
     subject.wish(|spec| spec["network"] = json!({ "allowedCidrs": [RANGE, OTHER] })).await;
     subject.carried_out(Phase::Ready).await;
-    told("that nobody else writes", "False").await;
+    told(&subject, "that nobody else writes", "False").await;
     // What the other one had asked for when it ended may be done only now, and is put right like all else.
     eventually(PATIENCE, "both rules", async || {
         let group = subject.rig.groups().await.remove(0);
@@ -75,6 +78,57 @@ async fn undo(rig: Arc<Rig>) {
             if group.ingress.contains(&rule[0]) {
                 // What was refused, because AWS was busy, is tried again.
                 let _ = rig.aws.revoke_ingress(&group.id, &rule).await;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// What somebody else calls the firewall.
+const THEIRS: &str = "theirs";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_changes_a_tag_again_and_again_is_told_and_it_is_put_back_at_a_bounded_rate() {
+    let mut subject = Subject::new(&unique("called")).await;
+    let _others = Others::of(&subject.rig);
+    let lease = subject.rig.lease().await;
+    let way = subject.rig.rights(&lease).await;
+    let operator = subject.rig.spawn((&lease, &way), &[], &[("SLIPWAY_RESYNC", "1s")]);
+    subject.wish_run_state("Running").await;
+    subject.carried_out(Phase::Ready).await;
+    let role = subject.rig.groups().await[0].tags.get(key::ROLE).unwrap().to_owned();
+    let done = "step=\"Tag\",result=\"done\"";
+    let before = operator.metric("slipway_operator_steps", done).await;
+    let other = tokio::spawn(call_otherwise(Arc::clone(&subject.rig)));
+    let text = told(&subject, "a word about the other", "True").await;
+    assert!(text.contains("tags of sg-") && text.contains(&format!("{}={role}", key::ROLE)), "{text}");
+    // Until it is known to be fought over it is put back every three seconds at most, for twenty.
+    let repairs = eventually(PATIENCE, "repairs and what they are for to be counted", async || {
+        let contended = operator.metric("slipway_contended_objects", "Tags").await;
+        let repairs = operator.metric("slipway_operator_steps", done).await - before;
+        (contended > 0.0 && repairs >= 3.0).then_some(repairs)
+    })
+    .await;
+    assert!(repairs <= 20.0, "{repairs} repairs");
+
+    other.abort();
+    assert!(other.await.unwrap_err().is_cancelled());
+    eventually(PATIENCE, "the tag to come back", async || {
+        let group = subject.rig.groups().await.remove(0);
+        (group.tags.get(key::ROLE) == Some(role.as_str())).then_some(())
+    })
+    .await;
+    subject.purge_with_others().await;
+}
+
+/// Somebody who has another word for what the firewall is, whatever it takes.
+async fn call_otherwise(rig: Arc<Rig>) {
+    let theirs = Tags::new().with(key::ROLE, THEIRS);
+    loop {
+        for group in rig.groups().await {
+            if group.tags.get(key::ROLE) != Some(THEIRS) {
+                // What was refused, because AWS was busy, is tried again.
+                let _ = rig.aws.create_tags(&[group.id.as_str()], &theirs).await;
             }
         }
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -3,17 +3,15 @@
 //! who is not. So each is put right on, at a bounded rate. EC2 does not say who it was; the account's trail of calls does.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cloud::{Error as AwsError, IngressRule, PeerRange, Protocol, SecurityGroupId};
 use plan::{Goal, Settings, Validated};
 
-use super::{Contention, OFTEN, Object, Repairs, WHILE, of};
+use super::{Contention, Object, WHILE, of};
 use crate::apply::Pass;
 use crate::error::Error;
 
-/// Between two repairs of rules that are fought over. All of a database share it.
-const PACE: Duration = Duration::from_mins(1);
 /// For metrics.
 const KIND: &str = "SecurityGroup";
 /// Most rules that are told by name.
@@ -139,18 +137,6 @@ fn named(group: &SecurityGroupId, rule: &IngressRule) -> String {
     format!("{ports} from {peer} ({group})")
 }
 
-impl Repairs {
-    fn is_fought(&self, rule: &str) -> bool {
-        self.fields.get(rule).is_some_and(|count| *count > OFTEN)
-    }
-
-    /// How long those that are fought over wait for their turn; none when it has come.
-    fn turn(&self, now: Instant) -> Option<Duration> {
-        let left = PACE.checked_sub(now.duration_since(self.paced?));
-        left.filter(|left| !left.is_zero())
-    }
-}
-
 impl Contention {
     /// Those of some rules that are put right now.
     fn due(
@@ -176,16 +162,7 @@ impl Contention {
     ) -> bool {
         let mut all = self.recent(now);
         let repairs = of(&mut all, fight.object.clone(), &fight.intention, now);
-        let mut begins = false;
-        for rule in rules {
-            let count = repairs.fields.entry(named(group, rule)).or_default();
-            *count = count.saturating_add(1);
-            begins |= *count == OFTEN + 1;
-            if *count > OFTEN {
-                repairs.paced = Some(now);
-            }
-        }
-        begins
+        repairs.count(rules.iter().map(|rule| named(group, rule)), now)
     }
 
     /// The rules that are fought over.
@@ -198,13 +175,13 @@ impl Contention {
     }
 
     /// What is to be said of a database's firewall, also while all of it is as it should be: the other was there a moment ago.
-    pub(crate) fn of_firewall(
+    pub(super) fn of_firewall(
         &self,
         validated: &Validated,
         settings: &Settings,
         now: Instant,
     ) -> Vec<String> {
-        if validated.goal != Goal::Serve || self.lock().is_empty() {
+        if validated.goal != Goal::Serve {
             return Vec::new();
         }
         let told = |change: Change| {
@@ -215,17 +192,13 @@ impl Contention {
         };
         Change::ALL.into_iter().filter_map(told).collect()
     }
-
-    /// How long it is until rules of a database that wait for their turn have it.
-    pub(crate) fn firewall_waits(&self, uid: &str, now: Instant) -> Option<Duration> {
-        let all = self.lock();
-        let turn = |change: Change| all.get(&object(uid, change))?.turn(now);
-        Change::ALL.into_iter().filter_map(turn).min()
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::super::OFTEN;
     use super::*;
 
     fn fight(change: Change, intention: &str) -> Fight {
@@ -256,7 +229,7 @@ mod tests {
         }
         assert_eq!(repairs, [0, 1, 2, 62, 122, 182]);
         let last = began + Duration::from_secs(182);
-        let waits = |seconds| contention.firewall_waits("uid", last + Duration::from_secs(seconds));
+        let waits = |seconds| contention.waits("uid", last + Duration::from_secs(seconds));
         assert_eq!((waits(45), waits(60)), (Some(Duration::from_secs(15)), None));
         let text = Change::LetIn.told(&contention.fought(&fight, last));
         assert!(text.contains("takes away") && text.contains("tcp 9000 from 10.0.0.0/8 (sg-1)"), "{text}");
