@@ -58,7 +58,7 @@ pub use misread::{misread, unread};
 pub use observed::{Account, Children, Dns, Memory, Observed, Unseen, Withheld};
 pub use overwrite::overwriting;
 pub use part::Part;
-pub use planned::{Action, Led, Plan, Progress, Renamed, State};
+pub use planned::{Action, Elsewhere, Led, Plan, Progress, Renamed, State};
 pub use planner::{
     DnsQuestion, Left, Proof, Source, Work, are_as_noted, database_of_text, disk_reported, dns_question,
     has_records, is_named, is_taken, machine_to_check, modification_must_be_read, name_at_rest, names_left,

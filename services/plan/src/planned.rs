@@ -68,8 +68,8 @@ pub struct Plan {
     pub strangers: Vec<String>,
     /// Whether QuestDB answers on its machine and this plan leaves it alone.
     pub serves: bool,
-    /// Whether it answers on the machine that it is about to leave, and its name, if it has one, leads there still.
-    pub serves_on: bool,
+    /// Where it answers, if not on the machine that it is to be on from here on; its name, if it has one, leads there still.
+    pub serves_on: Option<Elsewhere>,
     /// What became of a change of the name.
     pub renamed: Option<Renamed>,
     /// The part that waits for a machine which does not join the cluster, or for the next one after such.
@@ -78,6 +78,15 @@ pub struct Plan {
     pub unready: Vec<Part>,
     /// The part that waits for a machine whose Node is ready and takes no pod.
     pub closed: Option<Part>,
+}
+
+/// Where QuestDB answers, if not where it is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// On the machine that it is about to leave.
+    Leaving,
+    /// Where it is, and nobody can say now which machine or disk is its own: nothing is done to it.
+    Untold,
 }
 
 /// A name, and the address that it is given.

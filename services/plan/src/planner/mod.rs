@@ -111,7 +111,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     let group = network::security_group(world, plan);
     let disk = existing::volume(world, plan);
     let Some(disk) = disk else {
-        nameless(world, plan);
+        leave_alone(world, plan);
         return;
     };
     let instance = machine::instance(world, plan, group, disk);
@@ -141,12 +141,21 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
         (false, node)
     };
     plan.serves = on.is_some_and(|node| serves::serves(world, plan, node));
-    plan.serves_on = on.is_some_and(|node| serves::serves_beside(world, plan, node));
+    plan.serves_on = serves::elsewhere(world, plan, on.map(|node| &**node));
     if !nameless(world, plan) {
         name::resolve(world, plan, instance.filter(|_| is_current || plan.serves));
     }
     reach::beside(world, plan);
     former::end_all(world, plan, instance, volume);
+}
+
+/// Nobody can say which disk is the database's, or that it is to have one: what serves does so all the same, and that is told.
+fn leave_alone(world: &World<'_>, plan: &mut Plan) {
+    plan.say(Part::Node, State::Pending);
+    if !nameless(world, plan) {
+        plan.say(Part::Dns, State::Pending);
+    }
+    plan.serves_on = serves::elsewhere(world, plan, None);
 }
 
 /// Whether no name is to lead to the database: whatever else it lacks, one that it had is given back.

@@ -5,26 +5,28 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::workload::{is_on, pod_serves};
 use super::{World, machine, name};
-use crate::{Kind, Plan, Step};
+use crate::{Elsewhere, Kind, Plan, Step};
 
 /// Whether QuestDB serves on a Node and is left alone, be it under an older wish.
 pub(super) fn serves(world: &World<'_>, plan: &Plan, node: &Node) -> bool {
     left_alone(world, plan).is_some_and(|pod| is_on(pod, node) && pod_serves(pod))
 }
 
-/// Whether it serves on another Node than the one that it is to be on from now on, where its name, if it is to have one, leads to still.
-pub(super) fn serves_beside(world: &World<'_>, plan: &Plan, node: &Node) -> bool {
-    let pod = left_alone(world, plan).filter(|pod| !is_on(pod, node) && pod_serves(pod));
-    let on = pod.and_then(|pod| world.observed.children.nodes.iter().find(|other| is_on(pod, other)));
+/// Where it serves on another Node than the one that it is to be on from now on, which nobody may be able to tell, and where its name,
+/// if it is to have one, leads to still.
+pub(super) fn elsewhere(world: &World<'_>, plan: &Plan, node: Option<&Node>) -> Option<Elsewhere> {
+    let pod = left_alone(world, plan);
+    let pod = pod.filter(|pod| node.is_none_or(|node| !is_on(pod, node)) && pod_serves(pod))?;
+    let on = world.observed.children.nodes.iter().find(|other| is_on(pod, other));
     // The word of a kubelet that is silent is old.
-    on.filter(|on| machine::is_ready(on)).is_some_and(|on| {
-        let mut instances = world.observed.account.instances.iter();
-        let machine = instances.find(|instance| machine::is_of(on, instance));
-        // EC2 tells of an end before its kubelet is silent.
-        let runs = machine.filter(|machine| machine.state == InstanceState::Running);
-        let named = name::is_named(world.validated, &world.observed.children);
-        runs.is_some_and(|machine| !named || name::leads_to(world, machine))
-    })
+    let on = on.filter(|on| machine::is_ready(on))?;
+    let mut instances = world.observed.account.instances.iter();
+    let machine = instances.find(|instance| machine::is_of(on, instance));
+    // EC2 tells of an end before its kubelet is silent.
+    let machine = machine.filter(|machine| machine.state == InstanceState::Running)?;
+    let named = name::is_named(world.validated, &world.observed.children);
+    let answers = !named || name::leads_to(world, machine);
+    answers.then_some(if node.is_some() { Elsewhere::Leaving } else { Elsewhere::Untold })
 }
 
 /// The pod, unless it ends or this plan ends it.

@@ -7,7 +7,7 @@ use resources::{QuestDB, QuestDBStatus};
 
 use super::{Outcome, last_copy, moving, reach, references, resizing, upgrade};
 use crate::few::few;
-use crate::{Goal, Part, State};
+use crate::{Elsewhere, Goal, Part, State};
 
 /// Reason of what is said only while the namespace cannot be seen.
 const UNSEEN: &str = "NamespaceUnseen";
@@ -194,10 +194,13 @@ fn ready(outcome: &Outcome<'_>) -> Word {
     if serves && stands(Part::Node) && (!named || stands(Part::Dns)) {
         return serving(named);
     }
-    if outcome.plan.serves_on {
+    if let Some(elsewhere) = outcome.plan.serves_on {
         // Clients come in, whatever is still missing where it goes.
-        let text = format!("{}, on the machine that it is about to leave", answers(named));
-        return yes("Serving", &text);
+        let at = match elsewhere {
+            Elsewhere::Leaving => "on the machine that it is about to leave",
+            Elsewhere::Untold => "where it is, and is left alone for now",
+        };
+        return yes("Serving", &format!("{}, {at}", answers(named)));
     }
     match outcome.first_missing() {
         Some((part, text)) => no(&reason(part), &format!("{part}: {text}")),
@@ -308,6 +311,11 @@ fn credentials(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
 }
 
 fn node(outcome: &Outcome<'_>) -> Word {
+    let is_judged = outcome.plan.state(Part::Node) != Some(&State::Pending);
+    if !is_judged && outcome.plan.serves_on == Some(Elsewhere::Untold) {
+        // It serves on one that is ready, whichever that is.
+        return yes("NodeReady", "as asked for");
+    }
     moving::late(outcome, Part::Node).unwrap_or_else(|| of_part(outcome, Part::Node, "NodeReady"))
 }
 

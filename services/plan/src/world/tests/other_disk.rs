@@ -102,6 +102,29 @@ fn a_claim_is_not_taken_from_under_a_pod_and_people_are_told_how_it_goes_on() {
     assert_eq!(claimed(&world).0, Some(names::persistent_volume(RESTORED)));
 }
 
+#[test]
+fn what_serves_beside_a_second_disk_with_its_tags_is_told_to_serve_as_long_as_it_does() {
+    let mut world = serving();
+    let (other, before) = (restored(&world.volumes[0]), world.pod_uid());
+    world.volumes.insert(0, other);
+    passes(&mut world, 5);
+    assert_eq!(world.pod_uid(), before);
+    for kind in [condition::READY, condition::NODE_HEALTHY, condition::DNS_READY, condition::DEGRADED] {
+        assert_eq!(told(&world, kind).unwrap().0, "True", "{kind}");
+    }
+    let text = told(&world, condition::DEGRADED).unwrap().1;
+    assert!(text.contains(RESTORED) && text.contains("all but one"), "{text}");
+    let mut silent = world.clone();
+    let pod = std::sync::Arc::make_mut(silent.children.pod.as_mut().unwrap());
+    let conditions = pod.status.get_or_insert_default().conditions.iter_mut().flatten();
+    conditions.for_each(|found| "False".clone_into(&mut found.status));
+    passes(&mut silent, 1);
+    assert_eq!(told(&silent, condition::READY).unwrap().0, "False");
+    world.volumes.remove(0);
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+}
+
 fn purge(world: &mut World, policy: DeletionPolicy) {
     world.clock = jiff::SignedDuration::from_secs(20);
     become_(world, RunState::Purged);
