@@ -86,6 +86,11 @@ impl Snapshot {
         self.instances.values().flatten()
     }
 
+    /// Security groups of all databases.
+    pub fn firewalls(&self) -> impl Iterator<Item = &SecurityGroup> {
+        self.security_groups.values().flatten()
+    }
+
     /// Volumes of a database.
     pub fn volumes(&self, database: &str) -> &[Volume] {
         of(&self.volumes, database)

@@ -1,5 +1,5 @@
-//! Machines that run for databases of which there is no resource: found in the pictures of the account, counted and told once
-//! each.
+//! Machines that run for databases of which there is no resource, and firewalls of such: found in the pictures of the account, counted
+//! and told once each.
 
 use std::cell::LazyCell;
 use std::collections::{BTreeSet, HashSet};
@@ -14,19 +14,33 @@ use crate::caches::Caches;
 use crate::scope::Scope;
 use crate::watch::{Upkeep, Watches};
 
-/// What is needed to say of a machine that nobody claims it.
+/// What is needed to say of a machine or a firewall that nobody claims it.
 #[derive(Clone)]
 pub(crate) struct Claims {
     caches: Caches,
     watches: Watches,
     scope: Scope,
     settings: Settings,
-    count: Gauge,
+    counts: Counts,
+}
+
+/// How many there are.
+#[derive(Clone)]
+pub(crate) struct Counts {
+    machines: Gauge,
+    firewalls: Gauge,
 }
 
 /// What was found so far.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
+    machines: Shown,
+    firewalls: Shown,
+}
+
+/// The same of one of the two.
+#[derive(Debug, Default)]
+struct Shown {
     /// By the last picture, which was of this moment.
     last: Option<(Instant, BTreeSet<Unclaimed>)>,
     told: BTreeSet<Unclaimed>,
@@ -39,7 +53,7 @@ impl Claims {
             watches: upkeep.watches.clone(),
             scope: upkeep.scope.clone(),
             settings,
-            count: register(metrics),
+            counts: register(metrics),
         }
     }
 
@@ -48,34 +62,51 @@ impl Claims {
         let is_seen =
             |namespace: &str| self.scope.covers(namespace) && self.watches.unseen(Some(namespace)).is_none();
         let briefs = self.caches.resources.briefs();
-        // Of a cluster without machines nobody's identity is asked for.
+        // Of a cluster without either nobody's identity is asked for.
         let known: LazyCell<HashSet<&str>, _> =
             LazyCell::new(|| briefs.iter().filter_map(|(_, brief)| brief.identity()).collect());
-        let now =
-            plan::unclaimed(&self.settings, picture.machines(), is_seen, |database| known.contains(database));
-        let (confirmed, news) = found.take_in(picture.as_of(), now.into_iter().collect());
-        for Unclaimed { machine, database, resource } in news {
+        let is_known = |database: &str| known.contains(database);
+        let machines = plan::unclaimed(&self.settings, picture.machines(), is_seen, is_known);
+        let firewalls = plan::unclaimed_firewalls(&self.settings, picture.firewalls(), is_seen, is_known);
+        let (count, news) = found.machines.take_in(picture.as_of(), machines);
+        for Unclaimed { id, database, resource } in news {
             tracing::warn!(
-                %machine,
+                machine = id,
                 database,
                 resource,
                 "a machine runs for a database that no resource stands for, as when a finalizer is taken off by hand: \
                  make the resource again, with its identity, or terminate the machine; its disk stays in both cases"
             );
         }
-        self.count.set(i64::try_from(confirmed).unwrap_or(i64::MAX));
+        self.counts.machines.set(count);
+        let (count, news) = found.firewalls.take_in(picture.as_of(), firewalls);
+        for Unclaimed { id, database, resource } in news {
+            tracing::warn!(
+                firewall = id,
+                database,
+                resource,
+                "a firewall is left of a database without a resource, as when a finalizer is taken off by hand, and its disk and \
+                 the records of its name may be, too: make the resource again, with its identity, or delete them"
+            );
+        }
+        self.counts.firewalls.set(count);
     }
 }
 
-pub(crate) fn register(metrics: &Metrics) -> Gauge {
-    let help = "Machines that run for databases of which there is no resource";
-    metrics.register("slipway_machines_unclaimed", help, Gauge::default())
+pub(crate) fn register(metrics: &Metrics) -> Counts {
+    let machines = "Machines that run for databases of which there is no resource";
+    let firewalls = "Security groups of databases of which there is no resource";
+    Counts {
+        machines: metrics.register("slipway_machines_unclaimed", machines, Gauge::default()),
+        firewalls: metrics.register("slipway_firewalls_unclaimed", firewalls, Gauge::default()),
+    }
 }
 
-impl Found {
+impl Shown {
     /// How many two pictures in a row show, and which of them were not told yet: one that shows up once may be of a resource
     /// that is on its way out, or in.
-    fn take_in(&mut self, as_of: Instant, now: BTreeSet<Unclaimed>) -> (usize, Vec<Unclaimed>) {
+    fn take_in(&mut self, as_of: Instant, now: Vec<Unclaimed>) -> (i64, Vec<Unclaimed>) {
+        let now: BTreeSet<Unclaimed> = now.into_iter().collect();
         let confirmed: BTreeSet<Unclaimed> = match &self.last {
             Some((before, last)) if *before < as_of => now.intersection(last).cloned().collect(),
             // The very picture of before tells nothing new.
@@ -87,7 +118,7 @@ impl Found {
         let news = confirmed.difference(&self.told).cloned().collect();
         self.last = Some((as_of, now));
         self.told.clone_from(&confirmed);
-        (confirmed.len(), news)
+        (i64::try_from(confirmed.len()).unwrap_or(i64::MAX), news)
     }
 }
 
@@ -95,13 +126,11 @@ impl Found {
 mod tests {
     use std::time::Duration;
 
-    use cloud::InstanceId;
-
     use super::*;
 
-    fn machines(ids: &[&str]) -> BTreeSet<Unclaimed> {
+    fn machines(ids: &[&str]) -> Vec<Unclaimed> {
         let of = |id: &&str| Unclaimed {
-            machine: InstanceId::new(*id),
+            id: (*id).to_owned(),
             database: "d".to_owned(),
             resource: "n/a".to_owned(),
         };
@@ -110,10 +139,10 @@ mod tests {
 
     #[test]
     fn what_two_pictures_in_a_row_show_is_told_once() {
-        let (mut found, begin) = (Found::default(), Instant::now());
+        let (mut found, begin) = (Shown::default(), Instant::now());
         let mut take_in = |second: u64, ids: &[&str]| {
             let (count, news) = found.take_in(begin + Duration::from_secs(second), machines(ids));
-            (count, news.into_iter().map(|one| one.machine.to_string()).collect::<Vec<_>>())
+            (count, news.into_iter().map(|one| one.id).collect::<Vec<_>>())
         };
         let none: Vec<String> = Vec::new();
         assert_eq!(take_in(0, &["i-1"]), (0, none.clone()), "it may be gone by the next");

@@ -1,4 +1,5 @@
-//! A resource that somebody took away with its finalizer while no operator looked: its machine is told, and left as it is.
+//! A resource that somebody took away with its finalizer while no operator looked: its machine and its firewall are told, and
+//! left as they are.
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use super::others::Others;
 use super::rig::{PATIENCE, Rig, apply};
 
 const COUNT: &str = "slipway_machines_unclaimed";
+const FIREWALLS: &str = "slipway_firewalls_unclaimed";
 
 /// A database without a control plane, once it serves.
 async fn serving(rig: &Rig, object: &Value) -> QuestDB {
@@ -46,15 +48,19 @@ async fn a_machine_whose_resource_was_taken_away_by_force_is_told_and_left() {
     let (machine, database) = (rig.instances().await.remove(0), before.database_id.unwrap());
     let next = start();
     let counted = async |count: f64| {
-        let what = format!("{count} machines that nobody claims");
-        let is = async || (next.metric(COUNT, "").await.to_bits() == count.to_bits()).then_some(());
-        eventually(PATIENCE, &what, is).await;
+        for metric in [COUNT, FIREWALLS] {
+            let is = async || (next.metric(metric, "").await.to_bits() == count.to_bits()).then_some(());
+            eventually(PATIENCE, &format!("{metric} to be {count}"), is).await;
+        }
     };
     counted(1.0).await;
     let log = next.log();
     let told: Vec<&str> = log.lines().filter(|line| line.contains("no resource stands for")).collect();
     let parts = [machine.id.as_str(), &database, &format!("{}/{name}", rig.namespace)];
     assert!(told.len() == 1 && parts.iter().all(|part| told[0].contains(part)), "{told:?}");
+    let group = rig.groups().await.remove(0).id;
+    let is_told = |line: &str| line.contains("without a resource") && line.contains(group.as_str());
+    assert_eq!(log.lines().filter(|line| is_told(line)).count(), 1, "{log}");
     assert_eq!(rig.instances().await.remove(0).state, InstanceState::Running);
 
     // Made again with its identity, it has its machine back.
