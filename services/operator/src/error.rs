@@ -59,6 +59,15 @@ pub enum Error {
          another if it is to be there sooner"
     )]
     GivenUp,
+    /// EC2 has no room for the volume of a database where its machine is.
+    #[error(
+        "EC2 has no room now for a volume of that kind in {zone}, where its machine is: it is asked for again every few minutes; who does \
+         not want to wait deletes the database and makes it again in another zone (spec.zone), or with another spec.storage.type"
+    )]
+    NoRoom {
+        /// Where.
+        zone: String,
+    },
     /// It seems to be another account or region of AWS that answers: nothing is gone for being not there.
     #[error("{what}")]
     Elsewhere {
@@ -170,6 +179,7 @@ impl Error {
             },
             Self::Denied { .. }
             | Self::GivenUp
+            | Self::NoRoom { .. }
             | Self::Elsewhere { .. }
             | Self::Foreign { .. }
             | Self::NotTagged { .. }
@@ -212,7 +222,7 @@ impl Error {
             Self::Denied { .. } => "denied",
             Self::Ending { .. } => "ending",
             Self::Deadline { .. } => "deadline",
-            Self::Aws { .. } | Self::GivenUp | Self::Elsewhere { .. } => "aws",
+            Self::Aws { .. } | Self::GivenUp | Self::NoRoom { .. } | Self::Elsewhere { .. } => "aws",
             Self::Database { .. } => "database",
             Self::Foreign { .. } => "foreign",
             Self::NotTagged { .. } => "not_tagged",
@@ -244,6 +254,7 @@ impl Error {
             | Self::Deadline { .. }
             | Self::Aws { .. }
             | Self::GivenUp
+            | Self::NoRoom { .. }
             | Self::Elsewhere { .. }
             | Self::Database { .. }
             | Self::Foreign { .. }

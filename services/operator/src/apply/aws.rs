@@ -162,13 +162,22 @@ async fn create_volume(pass: &Pass<'_>, volume: &NewVolume) -> Result<(), Error>
     }
     // A database has one disk in its life, so its token is always that of generation 1.
     let token = ClientToken::new(&subject.cluster, &subject.database, Role::Volume, 1);
-    pass.context.cloud.create_volume(volume, &token).await.map(drop).map_err(not_created)
+    pass.context
+        .cloud
+        .create_volume(volume, &token)
+        .await
+        .map(drop)
+        .map_err(|error| not_created(error, &volume.zone))
 }
 
 /// Why there is no volume. A failure also where EC2 took the request before and gave the volume up: what is asked for in vain is asked
 /// for less and less often.
-fn not_created(error: AwsError) -> Error {
-    if is_spent(&error) { Error::GivenUp } else { Error::aws("create the volume")(error) }
+fn not_created(error: AwsError, zone: &str) -> Error {
+    match error {
+        error if is_spent(&error) => Error::GivenUp,
+        AwsError::Capacity { .. } => Error::NoRoom { zone: zone.to_owned() },
+        error => Error::aws("create the volume")(error),
+    }
 }
 
 /// Whether EC2 says that what the client token made is deleted: it is not coming any more, and nothing else is by this token.
@@ -225,6 +234,16 @@ mod tests {
     use crate::fixture::disk;
 
     #[test]
+    fn people_are_told_where_there_is_no_room_for_a_volume() {
+        let call = |text: &str| Box::new(cloud::Call::new("CreateVolume", text));
+        let full = not_created(AwsError::Capacity { call: call("full") }, "eu-west-1a");
+        assert!(full.is_lasting() && full.to_string().contains("no room now"), "{full}");
+        assert!(full.stable().contains("eu-west-1a") && full.stable().contains("spec.zone"), "{full}");
+        let busy = not_created(AwsError::Throttled { retry_after: None, call: call("busy") }, "eu-west-1a");
+        assert!(matches!(busy, Error::Aws { .. }) && !busy.is_lasting(), "{busy}");
+    }
+
+    #[test]
     fn a_number_that_was_decided_long_ago_is_not_written_over_a_higher_one() {
         let numbered = |number: &str| Tags::new().with(key::GENERATION, number);
         for (shown, written, goes) in
@@ -260,7 +279,7 @@ mod tests {
             ),
         ] {
             let call = || Box::new(cloud::Call::new("CreateVolume", words));
-            let error = not_created(AwsError::ParameterMismatch { call: call() });
+            let error = not_created(AwsError::ParameterMismatch { call: call() }, "eu-west-1a");
             assert_eq!(error.stable().contains("the key"), expected, "{error}");
             assert!(!expected || error.is_lasting(), "it would be asked for without a pause");
             assert!(!is_spent(&AwsError::IncorrectState { call: call() }), "{words}");
