@@ -170,7 +170,8 @@ impl Error {
         match self {
             Self::Aws { source, .. } => match source.disposition() {
                 cloud::Disposition::Park => true,
-                cloud::Disposition::Retry | cloud::Disposition::Wait => false,
+                cloud::Disposition::Retry => false,
+                cloud::Disposition::Wait => is_right_refused(source),
             },
             Self::Kubernetes { source, .. } => match source.as_ref() {
                 // What 401 refuses is the credential, and the next one may be there in a second.
@@ -270,6 +271,12 @@ impl Error {
     }
 }
 
+/// Whether AWS refuses whom it knows: somebody has to grant that. Credentials that are of no use may be others in a second.
+fn is_right_refused(error: &cloud::Error) -> bool {
+    let is_right = |code: &str| code == "UnauthorizedOperation" || code.starts_with("AccessDenied");
+    matches!(error, cloud::Error::Denied { .. }) && error.call().code.as_deref().is_some_and(is_right)
+}
+
 /// A text without the ports that connections were made from, each of which has another: the API server tells them of a webhook
 /// that hangs up (`read tcp 10.0.0.1:40312->10.0.0.2:443: connection reset by peer`).
 fn without_ports(text: &str) -> String {
@@ -312,6 +319,19 @@ mod tests {
             let error = Error::kubernetes("apply an object")(kube::Error::Api(status));
             assert_eq!(error.is_lasting(), lasting, "{code}");
         }
+    }
+
+    #[test]
+    fn a_right_that_aws_refuses_is_for_people_and_credentials_that_ran_out_are_not() {
+        for (code, lasting) in
+            [("UnauthorizedOperation", true), ("AccessDenied", true), ("ExpiredToken", false), ("", false)]
+        {
+            let call = Box::new(cloud::Call::new("CreateVolume", "no").with_code(code));
+            let error = Error::aws("create the volume")(cloud::Error::Denied { call });
+            assert_eq!(error.is_lasting(), lasting, "{code}");
+        }
+        let call = Box::new(cloud::Call::new("RunInstances", "full").with_code("AccessDenied"));
+        assert!(!Error::aws("launch the machine")(cloud::Error::Capacity { call }).is_lasting());
     }
 
     #[test]
