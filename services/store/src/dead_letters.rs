@@ -2,7 +2,8 @@
 //!
 //! One is settled when a later record of its database was taken: by its position where its headers say it, by its place
 //! on the topic or the time at which the later one was minted otherwise. A conflict is settled only by a higher position: the
-//! equal one is what it quarrels with.
+//! equal one is what it quarrels with. *Invariant:* whoever settles several locks them in the order of their identity, so that no
+//! two wait for each other.
 
 use domain::{ClusterId, DatabaseId, Position};
 use sqlx::PgConnection;
@@ -76,9 +77,11 @@ impl Store {
     /// A record of this database was taken: what it supersedes is settled. Says how many dead letters that are.
     pub async fn supersede_dead_letters(&self, database: DatabaseId, by: &Taken<'_>) -> Result<u64, Error> {
         let done = sqlx::query(
-            "update dead_letters set superseded_at = now() where database_id = $1 and superseded_at is null \
+            "with due as (select id from dead_letters where database_id = $1 and superseded_at is null \
              and case when epoch is null then topic = $4 and kafka_partition = $5 and kafka_offset < $6 \
-             else (epoch, seq) < ($2, $3) or ((epoch, seq) = ($2, $3) and code <> 'conflict') end",
+             else (epoch, seq) < ($2, $3) or ((epoch, seq) = ($2, $3) and code <> 'conflict') end \
+             order by id for no key update) \
+             update dead_letters d set superseded_at = now() from due where d.id = due.id",
         )
         .bind(database.uuid())
         .bind(by.position.epoch)
@@ -93,17 +96,19 @@ impl Store {
     }
 
     /// Settles dead letters whose database is seen, or parked, at a higher position; where their headers say none, at the position of
-    /// an instruction that was minted after they were kept. Says how many.
+    /// an instruction that was minted after they were kept. What somebody holds locked is left for another time. Says how many.
     pub async fn settle_dead_letters(&self) -> Result<u64, Error> {
         let done = sqlx::query(
-            "update dead_letters d set superseded_at = now() \
+            "with due as (select d.id from dead_letters d \
              where d.superseded_at is null and d.database_id is not null and exists (select from \
              (select database_id, epoch, seq from observations \
              union all select database_id, epoch, seq from parked_instructions) k \
              where k.database_id = d.database_id and case when d.epoch is not null \
              then (k.epoch, k.seq) > (d.epoch, d.seq) \
              else exists (select from instructions i where i.database_id = d.database_id \
-             and i.minted_at > d.received_at and (i.epoch, i.seq) <= (k.epoch, k.seq)) end)",
+             and i.minted_at > d.received_at and (i.epoch, i.seq) <= (k.epoch, k.seq)) end) \
+             order by d.id for no key update of d skip locked) \
+             update dead_letters d set superseded_at = now() from due where d.id = due.id",
         )
         .execute(&self.pool)
         .await

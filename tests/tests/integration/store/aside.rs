@@ -5,6 +5,7 @@ use std::time::Duration;
 use ::store::{Origin, Parked};
 use domain::DatabaseId;
 use testkit::eventually;
+use testkit::postgres::Session;
 
 use super::{Try, at};
 
@@ -215,6 +216,48 @@ async fn what_is_parked_settles_older_dead_letters() {
     }
     assert_eq!(scene.store.settle_dead_letters().await.unwrap(), 1);
     assert_eq!(scene.store.open_dead_letters(10).await.unwrap(), [level]);
+}
+
+/// Two who settle the letters of a database at once would else hold what the other one waits for.
+#[tokio::test]
+async fn letters_are_locked_in_the_order_of_their_identity() {
+    const SOON: Duration = Duration::from_secs(4);
+    let scene = Try::new().await;
+    let id = DatabaseId::mint();
+    for offset in [1, 2] {
+        scene.store.dead_letter(&letter(id, offset, Some(4), "invalid")).await.unwrap();
+    }
+    // The first one lies behind the second in the table, and in its indexes.
+    for whose in [DatabaseId::mint(), id] {
+        scene.ask(&format!("update dead_letters set database_id = '{whose}' where kafka_offset = 1")).await;
+    }
+    let mut holder = Session::open(&scene.url).await.unwrap();
+    holder.run("begin; select 1 from dead_letters where kafka_offset = 2 for no key update").await.unwrap();
+    let taken = ::store::Taken { position: at(5), topic: "instructions", partition: 3, offset: 9 };
+    let first =
+        "select count(*) from (select from dead_letters where kafka_offset = 1 for update skip locked) free";
+    let (settled, ()) = tokio::join!(scene.store.supersede_dead_letters(id, &taken), async {
+        let locked = async || (scene.ask(first).await == "0").then_some(());
+        eventually(SOON, "a lock on the first letter, while the second one is waited for", locked).await;
+        holder.run("commit").await.unwrap();
+    });
+    assert_eq!(settled.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn a_letter_that_somebody_holds_is_settled_another_time() {
+    let scene = Try::new().await;
+    let (held, free) = (DatabaseId::mint(), DatabaseId::mint());
+    for (id, offset) in [(held, 1), (free, 2)] {
+        scene.store.dead_letter(&letter(id, offset, Some(4), "invalid")).await.unwrap();
+        scene.store.park(&parked(id, 5), Duration::ZERO).await.unwrap();
+    }
+    let mut holder = Session::open(&scene.url).await.unwrap();
+    holder.run("begin; select 1 from dead_letters where kafka_offset = 1 for no key update").await.unwrap();
+    assert_eq!(scene.store.settle_dead_letters().await.unwrap(), 1);
+    assert_eq!(scene.store.open_dead_letters(10).await.unwrap(), [held]);
+    holder.run("commit").await.unwrap();
+    assert_eq!(scene.store.settle_dead_letters().await.unwrap(), 1);
 }
 
 /// Whoever took the later record need not have known of the letter, or Postgres was away.
