@@ -7,6 +7,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::document::{DesiredDocument, word};
+use crate::mint::is_gone;
 use crate::{Database, Error, Transaction};
 
 /// A minted desired state with all that its record says.
@@ -72,6 +73,7 @@ struct StateRow {
     id: Uuid,
     desired: Json<DesiredDocument>,
     desired_schema: i32,
+    doubtful: bool,
 }
 
 /// Refused: the operation failed, and not because its time ran out.
@@ -82,15 +84,31 @@ macro_rules! refused {
 }
 pub(crate) use refused;
 
+/// No cluster was heard to take it, because a later one took its place on the way, and what was made of it and has no way back of
+/// its own was refused: a deletion, or the way back to this very state. Then it is likely that this state is what cannot be taken.
+macro_rules! doubtful {
+    () => {
+        "(o.state not in ('succeeded', 'running') and exists (select from operations r \
+         where r.database_id = i.database_id and (r.epoch, r.seq) > (i.epoch, i.seq) and r.state = 'failed' \
+         and r.failure_code not in ('deadline', 'conflict') and (r.reverts is not null or r.kind = 'delete')))"
+    };
+}
+
 /// The newest state that compares like this and was not refused; if there is a first order, the newest of those.
 macro_rules! unrefused {
     ($compares:literal, $first:literal) => {
+        unrefused!($compares, "", $first)
+    };
+    ($compares:literal, $narrowed:literal, $first:literal) => {
         concat!(
-            "select i.id, i.desired, i.desired_schema from instructions i join operations o on o.id = i.operation_id \
+            "select i.id, i.desired, i.desired_schema, ",
+            doubtful!(),
+            " as doubtful from instructions i join operations o on o.id = i.operation_id \
              where i.database_id = $1 and (i.epoch, i.seq) ",
             $compares,
             " ($2, $3) and not ",
             refused!(),
+            $narrowed,
             " order by ",
             $first,
             "i.epoch desc, i.seq desc limit 1"
@@ -98,40 +116,67 @@ macro_rules! unrefused {
     };
 }
 
+/// The newest state that compares like this and was taken.
+macro_rules! taken {
+    ($compares:literal) => {
+        unrefused!($compares, " and o.state in ('succeeded', 'running')", "")
+    };
+}
+
 impl Transaction {
     /// What the next change of a locked database starts from: what it should be, unless that was refused; then the newest
-    /// state that was not, so that a bad field is in the way of nothing that is asked for later. `None` where all were.
+    /// state that was not, so that a bad field is in the way of nothing that is asked for later. `None` where all were. A state that
+    /// nobody took, and that what was made of it was refused with, gives way to the newest that was taken: nothing was heard of it by
+    /// itself. So it is for those below.
     pub async fn base(&mut self, locked: &Database) -> Result<Option<Desired>, Error> {
-        self.state(unrefused!("<=", ""), locked, locked.position).await
+        self.state((unrefused!("<=", ""), taken!("<=")), locked, locked.position).await
     }
 
     /// The newest state of a locked database before a position that was not refused, carried out or not: what the one at that
     /// position started from. `None` where there never was one.
     pub async fn before(&mut self, locked: &Database, position: Position) -> Result<Option<Desired>, Error> {
-        self.state(unrefused!("<", ""), locked, position).await
+        self.state((unrefused!("<", ""), taken!("<")), locked, position).await
     }
 
     /// The last good state of a locked database before a position: the newest that was carried out or still is; else the
     /// newest that was not refused. `None` where there never was one.
     pub async fn last_good(&mut self, locked: &Database, before: Position) -> Result<Option<Desired>, Error> {
         let statement = unrefused!("<", "o.state in ('succeeded', 'pending', 'running') desc, ");
-        self.state(statement, locked, before).await
+        self.state((statement, taken!("<")), locked, before).await
     }
 
+    /// The state that the first statement finds. Where that is doubtful, the one that was taken instead, which the second one finds,
+    /// if there is any and neither of them ends what the other one has living.
     async fn state(
+        &mut self,
+        (statement, taken): (&'static str, &'static str),
+        locked: &Database,
+        position: Position,
+    ) -> Result<Option<Desired>, Error> {
+        let Some(row) = self.state_row(statement, locked, position).await? else { return Ok(None) };
+        let doubtful = row.doubtful;
+        let found = Desired::try_from(row)?;
+        if !doubtful {
+            return Ok(Some(found));
+        }
+        let taken = self.state_row(taken, locked, position).await?.map(Desired::try_from).transpose()?;
+        let of_one_life = |other: &Desired| is_gone(other.run_state) == is_gone(found.run_state);
+        Ok(Some(taken.filter(of_one_life).unwrap_or(found)))
+    }
+
+    async fn state_row(
         &mut self,
         statement: &'static str,
         locked: &Database,
         position: Position,
-    ) -> Result<Option<Desired>, Error> {
-        let row: Option<StateRow> = sqlx::query_as(statement)
+    ) -> Result<Option<StateRow>, Error> {
+        sqlx::query_as(statement)
             .bind(locked.id.uuid())
             .bind(position.epoch)
             .bind(position.seq)
             .fetch_optional(&mut *self.inner)
             .await
-            .map_err(Error::from_sqlx)?;
-        row.map(Desired::try_from).transpose()
+            .map_err(Error::from_sqlx)
     }
 }
 

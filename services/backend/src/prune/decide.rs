@@ -2,8 +2,9 @@
 //!
 //! A state is needed while something may begin with it: the relay and the sweep publish the newest, a change goes on from the
 //! newest that was not refused, and a way back leads to the newest before it that was carried out or, where none was, to the
-//! newest that was not refused. Whatever else was minted, nothing comes back to. *Invariant:* what is not needed now is never
-//! needed later: ends are final, and the newest position only rises.
+//! newest that was not refused. Where that is doubtful, both begin with the newest that was taken, which was carried out or is still
+//! open. Whatever else was minted, nothing comes back to. *Invariant:* what is not needed now is never needed later: ends are final,
+//! and the newest position only rises.
 
 use std::time::Duration;
 
@@ -98,13 +99,32 @@ mod tests {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Came {
         Open,
+        /// Open, and a cluster took it.
+        Taken,
         Succeeded,
         Superseded,
         OutOfTime,
         Refused,
+        /// Refused, without a way back.
+        Stuck,
     }
 
-    const ENDS: [Came; 4] = [Came::Succeeded, Came::Superseded, Came::OutOfTime, Came::Refused];
+    impl Came {
+        fn is_open(self) -> bool {
+            matches!(self, Self::Open | Self::Taken)
+        }
+
+        fn is_refused(self) -> bool {
+            matches!(self, Self::Refused | Self::Stuck)
+        }
+
+        fn is_taken(self) -> bool {
+            matches!(self, Self::Taken | Self::Succeeded)
+        }
+    }
+
+    const MOVES: [Came; 6] =
+        [Came::Taken, Came::Succeeded, Came::Superseded, Came::OutOfTime, Came::Refused, Came::Stuck];
 
     /// A database's operations, and whether their states are still there.
     #[derive(Debug, Default)]
@@ -115,25 +135,37 @@ mod tests {
         fn unrefused(&self, all: bool) -> impl DoubleEndedIterator<Item = usize> {
             let states = self.0.iter().enumerate();
             states
-                .filter(move |(_, (came, there))| (all || *there) && *came != Came::Refused)
+                .filter(move |(_, (came, there))| (all || *there) && !came.is_refused())
                 .map(|(number, _)| number)
+        }
+
+        /// What was found, or where that is doubtful what was taken before this one, if anything was.
+        fn sure(&self, all: bool, found: Option<usize>, before: usize) -> Option<usize> {
+            let number = found?;
+            let is_stuck = self.0[number..].iter().any(|(came, _)| *came == Came::Stuck);
+            if self.0[number].0.is_taken() || !is_stuck {
+                return found;
+            }
+            self.unrefused(all).rfind(|other| *other < before && self.0[*other].0.is_taken()).or(found)
         }
 
         /// What `store::Transaction::base` finds.
         fn base(&self, all: bool) -> Option<usize> {
-            self.unrefused(all).next_back()
+            self.sure(all, self.unrefused(all).next_back(), self.0.len())
         }
 
         /// What `store::Transaction::last_good` finds before the newest.
         fn last_good(&self, all: bool) -> Option<usize> {
-            let good = |number: usize| matches!(self.0[number].0, Came::Succeeded | Came::Open);
+            let good = |number: usize| self.0[number].0 == Came::Succeeded || self.0[number].0.is_open();
             let before = self.unrefused(all).filter(|number| number + 1 < self.0.len());
-            before.max_by_key(|number| (good(*number), *number))
+            let found = before.max_by_key(|number| (good(*number), *number));
+            self.sure(all, found, self.0.len().saturating_sub(1))
         }
 
         /// What `store::Transaction::before` finds before the newest.
         fn before(&self, all: bool) -> Option<usize> {
-            self.unrefused(all).rfind(|number| number + 1 < self.0.len())
+            let found = self.unrefused(all).rfind(|number| number + 1 < self.0.len());
+            self.sure(all, found, self.0.len().saturating_sub(1))
         }
 
         /// What `store::Store::pasts` tells of a state.
@@ -144,19 +176,19 @@ mod tests {
                 position: at(number),
                 newest: at(self.0.len() - 1),
                 good: newest(|came| came == Came::Succeeded),
-                accepted: newest(|came| !matches!(came, Came::Open | Came::Refused)),
-                over_ago: (self.0[number].0 != Came::Open).then_some(KEPT),
+                accepted: newest(|came| !came.is_open() && !came.is_refused()),
+                over_ago: (!self.0[number].0.is_open()).then_some(KEPT),
                 ..past()
             }
         }
 
-        /// One of the operations that are open, if any is, comes to this end.
-        fn end(&mut self, which: usize, end: Came) {
+        /// One of the operations that are open, if any is, comes so far.
+        fn come(&mut self, which: usize, far: Came) {
             let mut open: Vec<&mut Came> =
-                self.0.iter_mut().map(|(came, _)| came).filter(|came| **came == Came::Open).collect();
+                self.0.iter_mut().map(|(came, _)| came).filter(|came| came.is_open()).collect();
             let count = open.len().max(1);
             if let Some(came) = open.get_mut(which % count) {
-                **came = end;
+                **came = far;
             }
         }
 
@@ -172,14 +204,14 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_taken_away_every_change_and_every_way_back_begins_with_the_same(
-            steps in proptest::collection::vec((0_usize..7, any::<usize>()), 1..80)
+            steps in proptest::collection::vec((0_usize..9, any::<usize>()), 1..80)
         ) {
             let mut history = History::default();
             for (step, which) in steps {
                 match step {
                     0 | 1 => history.0.push((Came::Open, true)),
                     2 => history.prune(),
-                    _ => history.end(which, ENDS[step - 3]),
+                    _ => history.come(which, MOVES[step - 3]),
                 }
                 prop_assert_eq!(history.base(false), history.base(true), "{:?}", history);
                 prop_assert_eq!(history.last_good(false), history.last_good(true), "{:?}", history);
@@ -187,7 +219,7 @@ mod tests {
                 prop_assert!(history.0.last().is_none_or(|(_, there)| *there), "the newest is published again");
             }
             history.prune();
-            let open = history.0.iter().filter(|(came, _)| *came == Came::Open).count();
+            let open = history.0.iter().filter(|(came, _)| came.is_open()).count();
             let there = history.0.iter().filter(|(_, there)| *there).count();
             prop_assert!(there <= open + 3, "{there} of {history:?}");
         }

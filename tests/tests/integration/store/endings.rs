@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::store::{Batch, Due, Error, Observation, OutcomeKind, Settings, Store};
 use domain::operation::Failure;
-use domain::{ClusterState, Desired, OperationId, OperationState, Position};
+use domain::{ClusterState, Desired, OperationId, OperationState, Position, RunState};
 
 use super::absorb::fresh;
 use super::{Created, Try, as_minted, at, observation, outcome};
@@ -145,6 +145,53 @@ async fn changes_start_from_the_newest_state_that_was_not_refused() {
     let nothing = scene.create("quotes").await;
     scene.hear(Vec::new(), vec![outcome(nothing.id, at(1), OutcomeKind::Refused)]).await;
     assert_eq!(scene.base(&nothing).await, None);
+}
+
+/// Its record was passed over by that of the next one, which has its bad field: nothing was heard of it by itself.
+#[tokio::test]
+async fn what_was_passed_over_is_begun_with_until_the_way_back_to_it_is_refused() {
+    for (reverts, code, expected) in [(false, "invalid", 100), (true, "invalid", 50), (true, "conflict", 100)]
+    {
+        let scene = Try::new().await;
+        let created = scene.create("trades").await;
+        scene.hear(vec![carried_out(&created, 1)], Vec::new()).await;
+        scene.resize(&created, 100).await;
+        scene.resize(&created, 200).await;
+        scene.hear(Vec::new(), vec![outcome(created.id, at(3), OutcomeKind::Refused)]).await;
+        let size = async || scene.base(&created).await.map(|desired| desired.storage.size_gib);
+        assert_eq!(size().await, Some(100), "it may be good");
+        let back = scene.resize(&created, 300).await;
+        if reverts {
+            scene.ask(&format!("update operations set reverts = (select id from operations where seq = 3) where id = '{back}'")).await;
+        }
+        let refused =
+            ::store::Outcome { code: code.to_owned(), ..outcome(created.id, at(4), OutcomeKind::Refused) };
+        scene.hear(Vec::new(), vec![refused]).await;
+        assert_eq!(size().await, Some(expected), "{reverts} {code}");
+        assert_eq!(scene.last_good(&created, at(4)).await, Some(expected), "{reverts} {code}");
+        assert_eq!(scene.before(&created, at(4)).await, Some(expected), "{reverts} {code}");
+        scene.resize(&created, 400).await;
+        assert_eq!(size().await, Some(400), "what is under way counts");
+        scene.hear(vec![observation(created.id, at(2))], Vec::new()).await;
+        assert_eq!(scene.last_good(&created, at(4)).await, Some(100), "a cluster took it after all");
+    }
+}
+
+/// The newest that was taken ends the database, the one that nobody took brings it back: nobody asked for that end.
+#[tokio::test]
+async fn no_change_ends_what_was_to_be_brought_back() {
+    let scene = Try::new().await;
+    let created = scene.create("trades").await;
+    scene.change(created.id, |desired| desired.run_state = RunState::Deleted).await;
+    scene.hear(vec![carried_out(&created, 2)], Vec::new()).await;
+    scene.change(created.id, |desired| desired.run_state = RunState::Running).await;
+    let back = scene.resize(&created, 100).await;
+    scene
+        .ask(&format!("update operations set reverts = '{}' where id = '{back}'", created.first.operation))
+        .await;
+    scene.hear(Vec::new(), vec![outcome(created.id, at(4), OutcomeKind::Refused)]).await;
+    let base = scene.base(&created).await.unwrap();
+    assert_eq!((base.run_state, base.storage.size_gib), (RunState::Running, 50));
 }
 
 #[tokio::test]

@@ -88,6 +88,34 @@ async fn a_refused_deletion_can_be_asked_for_again() {
     assert_eq!(same.body["operation"]["id"], again.body["operation"]["id"]);
 }
 
+/// Its own record was passed over by that of what was asked for next, which has its bad field too.
+#[tokio::test]
+async fn a_bad_change_that_was_passed_over_is_not_in_the_way_for_ever() {
+    for (verb, stuck_at, expected) in [("pause", 4, "paused"), ("delete", 3, "deleted")] {
+        let app = App::new().await;
+        let made = app.running("trades").await;
+        let id = text(&made["database"]["id"]);
+        let ask = async || if verb == "delete" { app.delete(id).await } else { app.act(id, verb).await };
+        app.patch(id, "\"1-1\"", &json!({"config": {"bad.key": "1"}})).await;
+        assert_eq!(ask().await.body["database"]["config"], json!({"bad.key": "1"}), "{verb}");
+        for seq in 3..=stuck_at {
+            app.hear(Vec::new(), vec![outcome(id_of(&made), seq, OutcomeKind::Refused)]).await;
+            let round = app.judged().await;
+            assert_eq!(
+                (round.reverted, round.stuck),
+                if seq == stuck_at { (0, 1) } else { (1, 0) },
+                "{verb}"
+            );
+        }
+        let again = ask().await;
+        assert_eq!(again.status, 202, "{verb}: {again:?}");
+        let database = &again.body["database"];
+        assert_eq!((text(&database["run_state"]), &database["config"]), (expected, &json!({})), "{verb}");
+        app.hear(vec![observation(id_of(&made), stuck_at + 1, stuck_at + 1)], Vec::new()).await;
+        assert_eq!(text(&app.newest(&made).await["state"]), "succeeded", "{verb}");
+    }
+}
+
 #[tokio::test]
 async fn a_refused_create_goes_without_what_was_refused() {
     let app = App::new().await;
