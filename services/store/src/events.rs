@@ -2,6 +2,8 @@
 //! nothing below it. The last event of an operation is kept as long as the operation, the others for a while after its end
 //! (`history`).
 
+use std::collections::BTreeMap;
+
 use domain::operation::Failure;
 use domain::{OperationId, OperationState};
 use jiff::Timestamp;
@@ -114,6 +116,18 @@ impl Store {
             }
         }
         Ok(found)
+    }
+
+    /// Of these operations those that are there: the number of the last event of each, and whether it has ended.
+    pub async fn last_events(&self, of: &[OperationId]) -> Result<BTreeMap<OperationId, (i64, bool)>, Error> {
+        let ids: Vec<Uuid> = of.iter().map(|id| id.uuid()).collect();
+        let rows: Vec<(Uuid, i64, bool)> =
+            sqlx::query_as("select id, last_event, ended_at is not null from operations where id = any($1)")
+                .bind(ids)
+                .fetch_all(&self.pool)
+                .await
+                .map_err(Error::from_sqlx)?;
+        Ok(rows.into_iter().map(|(id, last, ended)| (OperationId::new(id), (last, ended))).collect())
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! *Invariant:* what a stream shows is committed. A stream remembers the last number it sent, so nothing is missed when a
 //! query fails or a reader is slow, and nothing is left behind when the process dies. Of an operation that ended long ago only
-//! the last event is there: every stream comes to it, over the gap.
+//! the last event is there: every stream comes to it, over the gap. *Invariant:* a stream for which nothing can come any more ends:
+//! after commits were lost an operation may have fewer events than were shown of it, and its end a number that was seen.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::OperationId;
 use runtime::backoff::Retry;
@@ -19,6 +20,8 @@ use crate::metrics::Metrics;
 
 /// How often new events are looked for: half a second is promised, the query and the way to the reader included.
 const POLL: Duration = Duration::from_millis(200);
+/// How often it is looked whether anything can still come.
+const LOOK: Duration = Duration::from_secs(5);
 /// Patience with one query.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Most streams of a process.
@@ -79,7 +82,7 @@ impl Streams {
 
     /// Feeds the streams until `stop`; then they end, and their readers resume elsewhere.
     pub async fn run(self, store: Store, stop: CancellationToken) {
-        let mut retry = BACKOFF.start();
+        let (mut retry, mut looked) = (BACKOFF.start(), Instant::now());
         while !stop.is_cancelled() {
             if self.lock().open.is_empty() {
                 tokio::select! {
@@ -87,7 +90,7 @@ impl Streams {
                     () = stop.cancelled() => break,
                 }
             }
-            let wait = match self.feed(&store).await {
+            let wait = match self.round(&store, &mut looked).await {
                 Ok(more) => {
                     retry.reset();
                     pause_after(more)
@@ -108,6 +111,55 @@ impl Streams {
         state.closed = true;
         state.open.clear();
         self.count(&state);
+    }
+
+    /// Hands over what is new, and ends now and then those for which nothing can come. Says whether some operation has more.
+    async fn round(&self, store: &Store, looked: &mut Instant) -> Result<bool, String> {
+        let more = self.feed(store).await?;
+        if looked.elapsed() >= LOOK {
+            self.look(store).await?;
+            *looked = Instant::now();
+        }
+        Ok(more)
+    }
+
+    /// Looks whether for those that are open now anything can still come.
+    async fn look(&self, store: &Store) -> Result<(), String> {
+        let asked = self.followed();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let operations: Vec<OperationId> = asked.values().copied().collect();
+        let read = runtime::deadline(DEADLINE, "followed operations", store.last_events(&operations)).await;
+        let last = read.map_err(|late| late.to_string())?;
+        self.end_beyond(&asked, &last.map_err(|error| runtime::telemetry::chain(&error))?);
+        Ok(())
+    }
+
+    /// The streams that are open, by their numbers.
+    fn followed(&self) -> BTreeMap<u64, OperationId> {
+        self.lock().open.iter().map(|(number, reader)| (*number, reader.operation)).collect()
+    }
+
+    /// Ends those of the streams that were asked for which have all of an operation that has ended, or more than there is: the number
+    /// of the last event of each, and whether that is its end. Their readers come again, and are told how it stands.
+    fn end_beyond(&self, asked: &BTreeMap<u64, OperationId>, last: &BTreeMap<OperationId, (i64, bool)>) {
+        let is_beyond = |reader: &Reader| {
+            let last = last.get(&reader.operation);
+            last.is_none_or(|(last, ended)| reader.sent > *last || (*ended && reader.sent == *last))
+        };
+        let mut state = self.lock();
+        let before = state.open.len();
+        state.open.retain(|number, reader| !asked.contains_key(number) || !is_beyond(reader));
+        let ended = before - state.open.len();
+        self.count(&state);
+        drop(state);
+        if ended > 0 {
+            tracing::warn!(
+                streams = ended,
+                "event streams end: of their operations less is there than was shown, so rows were lost"
+            );
+        }
     }
 
     /// Reads once and hands over what is new. Says whether some operation has more.
@@ -348,6 +400,28 @@ mod tests {
         let unreadable = UnreadableEvent { operation: id, number: 40, error };
         streams.end_before(&unreadable, reached(&streams.positions(), &[], id));
         assert!(blind.recv().await.is_none(), "nothing would ever come");
+    }
+
+    #[tokio::test]
+    async fn who_has_more_than_there_is_or_the_end_without_knowing_is_sent_to_ask_again() {
+        let (streams, id) = (streams(), OperationId::mint());
+        let table = [
+            (3, Some((3, false)), true),
+            (2, Some((3, true)), true),
+            (3, Some((3, true)), false),
+            (4, Some((3, false)), false),
+            (1, None, false),
+        ];
+        for (sent, last, stays) in table {
+            let mut reader = streams.follow(id, sent).unwrap();
+            let asked = streams.followed();
+            let mut meanwhile = streams.follow(id, 9).unwrap();
+            let last_events: BTreeMap<_, _> = last.map(|last| (id, last)).into_iter().collect();
+            streams.end_beyond(&asked, &last_events);
+            let waits = |reader: &mut Receiver<Event>| reader.try_recv() == Err(TryRecvError::Empty);
+            assert_eq!(waits(&mut reader), stays, "{sent} {last:?}");
+            assert!(waits(&mut meanwhile), "nobody asked for it");
+        }
     }
 
     #[tokio::test]

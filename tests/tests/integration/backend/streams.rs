@@ -174,6 +174,29 @@ async fn a_reader_that_names_an_event_which_never_was_sees_the_end_too() {
     assert_eq!(app.send(request.header("Last-Event-ID", NEVER)).await.status, 204);
 }
 
+/// As after a standby that lagged became the primary: of the operation less is there than was shown, and its end has a number that
+/// was seen.
+#[tokio::test]
+async fn a_reader_that_saw_what_was_lost_is_sent_to_ask_again() {
+    let app = App::new().await;
+    let made = app.created("trades").await;
+    let operation = text(&made["operation"]["id"]);
+    absorb(&app, 0, vec![outcome(&made)], Vec::new()).await;
+    let mut stream = Stream::open(&app, operation, None).await;
+    for number in 1..=3 {
+        assert_eq!(stream.next().await.unwrap().id, number);
+    }
+    app.ask(&format!(
+        "with lost as (delete from operation_events where operation_id = '{operation}' and number > 1) \
+         update operations set state = 'pending', last_event = 1, steps = '[]' where id = '{operation}'"
+    ))
+    .await;
+    absorb(&app, 1, vec![outcome(&made)], vec![done(&made)]).await;
+    assert!(stream.next().await.is_none(), "nothing more would ever come");
+    let request = app.request(&app.acme, reqwest::Method::GET, &format!("/v1/operations/{operation}/events"));
+    assert_eq!(app.send(request.header("Last-Event-ID", 3)).await.status, 204);
+}
+
 #[tokio::test]
 async fn many_readers_of_many_operations_get_their_own() {
     let app = App::new().await;
