@@ -191,11 +191,15 @@ impl Store {
     }
 
     /// Takes away what is parked below the position that its cluster is seen to hold. Says how many. What is parked at
-    /// exactly that position stays for whoever drains it: its content may be another one.
+    /// exactly that position stays for whoever drains it: its content may be another one. What somebody holds locked is left for
+    /// another time: every provisioner asks for this, and none waits for another one.
     pub async fn unpark_passed(&self) -> Result<u64, Error> {
         let deleted = sqlx::query(
-            "delete from parked_instructions p using observations o where o.database_id = p.database_id \
-             and o.cluster_id = p.cluster_id and o.present and (o.epoch, o.seq) > (p.epoch, p.seq)",
+            "with passed as (select p.database_id from parked_instructions p \
+             join observations o on o.database_id = p.database_id \
+             where o.cluster_id = p.cluster_id and o.present and (o.epoch, o.seq) > (p.epoch, p.seq) \
+             order by p.database_id for update of p skip locked) \
+             delete from parked_instructions p using passed where p.database_id = passed.database_id",
         )
         .execute(&self.pool)
         .await

@@ -7,7 +7,8 @@ use domain::DatabaseId;
 use testkit::eventually;
 use testkit::postgres::Session;
 
-use super::{Try, at};
+use super::absorb::fresh;
+use super::{Try, at, observation};
 
 fn parked(database: DatabaseId, seq: i64) -> Parked {
     Parked {
@@ -258,6 +259,32 @@ async fn a_letter_that_somebody_holds_is_settled_another_time() {
     assert_eq!(scene.store.open_dead_letters(10).await.unwrap(), [held]);
     holder.run("commit").await.unwrap();
     assert_eq!(scene.store.settle_dead_letters().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn what_is_passed_goes_and_nobody_waits_for_a_row_that_somebody_holds() {
+    let scene = Try::new().await;
+    let (held, free, level) =
+        (scene.create("held").await, scene.create("free").await, scene.create("level").await);
+    for created in [&held, &free, &level] {
+        scene.change(created.id, |desired| desired.storage.size_gib = 100).await;
+        let seq = if created.id == level.id { 2 } else { 1 };
+        scene.store.park(&parked(created.id, seq), Duration::ZERO).await.unwrap();
+        scene.store.absorb(&fresh(vec![observation(created.id, at(2))])).await.unwrap();
+    }
+    let mut holder = Session::open(&scene.url).await.unwrap();
+    let lock = format!("select 1 from parked_instructions where database_id = '{}' for update", held.id);
+    holder.run(&format!("begin; {lock}")).await.unwrap();
+    assert_eq!(scene.store.unpark_passed().await.unwrap(), 1);
+    assert_eq!(scene.ask("select count(*) from parked_instructions").await, "2");
+    holder.run("commit").await.unwrap();
+    assert_eq!(scene.store.unpark_passed().await.unwrap(), 1);
+    let left = claim(&scene, "eu-west-1").await;
+    assert_eq!(
+        left.iter().map(|one| one.database).collect::<Vec<_>>(),
+        [level.id],
+        "it may be another content"
+    );
 }
 
 /// Whoever took the later record need not have known of the letter, or Postgres was away.
