@@ -21,7 +21,7 @@ pub(super) async fn step(pass: &Pass<'_>, step: &Step) -> Result<(), Error> {
         Step::RunInstance { generation, zone, launch } => run_instance(pass, *generation, zone, launch).await,
         Step::CreateVolume(volume) => create_volume(pass, volume).await,
         Step::Tag { resource, tags } => {
-            let tagged = pass.context.within_lease(tag(pass, resource, tags));
+            let tagged = Box::pin(pass.context.within_lease(tag(pass, resource, tags)));
             unless_fought(pass, (resource.as_str(), tags), tagged).await
         }
         Step::ModifyVolume { volume, change } => {
