@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use cloud::{DnsChange, DnsRecord, Holdings};
+use cloud::{DnsChange, DnsRecord, Holdings, Role};
 use jiff::{SignedDuration, Timestamp, Unit};
 use plan::{Failure, Memory, Part};
 use runtime::Backoff;
@@ -35,7 +35,7 @@ const SAID: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug, Default)]
 struct Entry {
     spent: Option<u64>,
-    exhausted: Vec<(String, Instant)>,
+    exhausted: Vec<(Role, String, Instant)>,
     wrote: Option<Instant>,
     asked: Option<Instant>,
     seen: Option<Arc<Holdings>>,
@@ -52,7 +52,7 @@ impl Entry {
         let past = |at: &Option<Instant>, after: Duration| at.is_none_or(|at| at.elapsed() >= after);
         let for_good = spent.is_none() && seen.is_none() && *failures == 0 && held.is_empty();
         for_good
-            && exhausted.iter().all(|(_, at)| at.elapsed() >= EXHAUSTED)
+            && exhausted.iter().all(|(.., at)| at.elapsed() >= EXHAUSTED)
             && brought.iter().all(|(_, at)| at.elapsed() >= UNSHOWN)
             && past(wrote, SHOWN)
             && past(asked, SHOWN)
@@ -111,12 +111,16 @@ impl Memories {
     pub(crate) fn recall(&self, uid: &str, generation: i64) -> Memory {
         let entries = self.lock();
         let Some(entry) = entries.get(uid) else { return Memory::default() };
-        let recent = entry.exhausted.iter().filter(|(_, at)| at.elapsed() < EXHAUSTED);
+        let without = |role: Role| -> Vec<String> {
+            let recent = entry.exhausted.iter().filter(|(of, _, at)| *of == role && at.elapsed() < EXHAUSTED);
+            recent.map(|(_, zone, _)| zone.clone()).collect()
+        };
         let now = Instant::now();
         let held = entry.held.iter().filter(|held| held.generation == generation && now < held.until);
         Memory {
             spent: entry.spent,
-            exhausted_zones: recent.map(|(zone, _)| zone.clone()).collect(),
+            exhausted_zones: without(Role::Instance),
+            zones_without_volumes: without(Role::Volume),
             resting: held.map(|held| held.failure.part).collect(),
         }
     }
@@ -184,11 +188,13 @@ impl Memories {
         self.lock().entry(uid.to_owned()).or_default().spent = Some(generation);
     }
 
-    pub(crate) fn exhausted(&self, uid: &str, zone: &str) {
+    /// A zone had no capacity for a machine, or for a disk.
+    pub(crate) fn exhausted(&self, uid: &str, role: Role, zone: &str) {
         let mut entries = self.lock();
         let entry = entries.entry(uid.to_owned()).or_default();
-        entry.exhausted.retain(|(known, at)| known != zone && at.elapsed() < EXHAUSTED);
-        entry.exhausted.push((zone.to_owned(), Instant::now()));
+        let counts = |of: Role, known: &str| (of, known) != (role, zone);
+        entry.exhausted.retain(|(of, known, at)| counts(*of, known) && at.elapsed() < EXHAUSTED);
+        entry.exhausted.push((role, zone.to_owned(), Instant::now()));
     }
 
     /// Counts a failure and says when to try again.
@@ -324,7 +330,8 @@ mod tests {
             assert_eq!(kept(&|entry| entry.asked = Some(at)), expected);
             assert_eq!(kept(&|entry| entry.reported = Some(at)), expected);
             assert_eq!(kept(&|entry| entry.brought.push(("volume".to_owned(), at))), expected);
-            assert_eq!(kept(&|entry| entry.exhausted.push(("zone".to_owned(), at))), expected);
+            let exhausted = (Role::Volume, "zone".to_owned(), at);
+            assert_eq!(kept(&|entry| entry.exhausted.push(exhausted.clone())), expected);
         }
         assert!(kept(&|entry| entry.spent = Some(1)));
         assert!(kept(&|entry| entry.failures = 1));
@@ -448,12 +455,22 @@ mod tests {
     fn what_was_learnt_is_recalled_until_the_resource_is_gone() {
         let memories = Memories::default();
         memories.spent("a", 3);
-        memories.exhausted("a", "eu-west-1a");
-        memories.exhausted("a", "eu-west-1a");
-        assert_eq!(
-            memories.recall("a", 1),
-            Memory { spent: Some(3), exhausted_zones: vec!["eu-west-1a".to_owned()], resting: Vec::new() }
-        );
+        for (role, zone) in [
+            (Role::Instance, "eu-west-1a"),
+            (Role::Instance, "eu-west-1a"),
+            (Role::Volume, "eu-west-1a"),
+            (Role::Volume, "eu-west-1b"),
+        ] {
+            memories.exhausted("a", role, zone);
+        }
+        let zones = |of: &[&str]| of.iter().map(|zone| (*zone).to_owned()).collect();
+        let expected = Memory {
+            spent: Some(3),
+            exhausted_zones: zones(&["eu-west-1a"]),
+            zones_without_volumes: zones(&["eu-west-1a", "eu-west-1b"]),
+            resting: Vec::new(),
+        };
+        assert_eq!(memories.recall("a", 1), expected);
         assert!(!memories.is_empty());
         memories.retain(|uid| uid != "a");
         assert_eq!(memories.recall("a", 1), Memory::default());

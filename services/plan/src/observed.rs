@@ -158,8 +158,10 @@ pub struct Withheld {
 pub struct Memory {
     /// A generation whose token gives no machine any more.
     pub spent: Option<u64>,
-    /// Zones that had no capacity, latest last.
+    /// Zones that had no capacity for a machine, latest last.
     pub exhausted_zones: Vec<String>,
+    /// Zones that had none for the disk, latest last.
+    pub zones_without_volumes: Vec<String>,
     /// Parts whose last attempt failed, and that are not tried again for a while.
     pub resting: Vec<Part>,
 }

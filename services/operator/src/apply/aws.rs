@@ -143,7 +143,7 @@ async fn run_instance(pass: &Pass<'_>, generation: u64, zone: &str, launch: &Lau
         }
         Err(error) => {
             match &error {
-                AwsError::Capacity { .. } => memories.exhausted(&subject.uid, zone),
+                AwsError::Capacity { .. } => memories.exhausted(&subject.uid, Role::Instance, zone),
                 AwsError::ParameterMismatch { .. } => memories.spent(&subject.uid, generation),
                 _ => {}
             }
@@ -160,14 +160,14 @@ async fn create_volume(pass: &Pass<'_>, volume: &NewVolume) -> Result<(), Error>
     if found.iter().any(|volume| !volume.state.is_ending()) {
         return Ok(());
     }
-    // A database has one disk in its life, so its token is always that of generation 1.
+    // A database has one disk in its life, so its token is always that of generation 1. EC2 may count it in each zone by itself: after a
+    // zone that was given up, it is the look above that a disk which came there after all is found by.
     let token = ClientToken::new(&subject.cluster, &subject.database, Role::Volume, 1);
-    pass.context
-        .cloud
-        .create_volume(volume, &token)
-        .await
-        .map(drop)
-        .map_err(|error| not_created(error, &volume.zone))
+    let made = pass.context.cloud.create_volume(volume, &token).await;
+    if let Err(AwsError::Capacity { .. }) = &made {
+        pass.context.memories.exhausted(&subject.uid, Role::Volume, &volume.zone);
+    }
+    made.map(drop).map_err(|error| not_created(error, &volume.zone))
 }
 
 /// Why there is no volume. A failure also where EC2 took the request before and gave the volume up: what is asked for in vain is asked

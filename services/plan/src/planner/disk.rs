@@ -9,10 +9,10 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use resources::{QuestDB, StepState, VolumeType, names};
 
-use super::World;
 use super::existing::Disk;
 use super::machine::{generation_of, is_of, was_launched_before};
 use super::source::Start;
+use super::{World, zones};
 use crate::report::resizing;
 use crate::{Account, Children, Goal, Observed, Part, Plan, State, Step, Validated, build};
 
@@ -54,6 +54,9 @@ fn usable<'a>(
             return None;
         }
         (Disk::Never(start), Some(instance)) => {
+            if zones::give_up(world, plan, instance) {
+                return None;
+            }
             let (copy, reason) = match start {
                 Start::Empty => {
                     let why = "the database is new: no volume carries its tags and nothing says that there ever was one";

@@ -20,7 +20,7 @@ use resources::names;
 
 use super::existing::Disk;
 use super::released::Released;
-use super::{World, home, joined, last_copy};
+use super::{World, home, joined, last_copy, zones};
 use crate::last_copy::ATTEMPTS;
 use crate::{Kind, Part, Plan, State, Step, Target, build};
 
@@ -112,7 +112,8 @@ fn judge<'a>(world: &World<'a>, plan: &mut Plan, instance: &'a Instance) -> Opti
 
 /// The wish turned back after the protection was taken off, or somebody took it off.
 fn protect(world: &World<'_>, plan: &mut Plan, instance: &Instance) {
-    let found = world.observed.account.protection.filter(|_| !joined::is_given_up(world, instance));
+    let is_given_up = joined::is_given_up(world, instance) || zones::is_given_up(world, instance);
+    let found = world.observed.account.protection.filter(|_| !is_given_up);
     if found.is_some_and(|found| found != Protection::ON) {
         let reason = "a machine that serves is not to be ended by whoever comes late";
         plan.act(Part::Instance, Step::Protect { instance: instance.id.clone() }, reason);
@@ -179,8 +180,8 @@ fn launch(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityGroup>, dis
     let zone = match (adopted, disk, current) {
         (Some(instance), ..) => instance.zone.clone(),
         (None, Some(disk), _) => disk.zone.clone(),
-        (None, None, Some(zone)) if is_open(world, zone) => zone.to_owned(),
-        (None, None, _) => choose_zone(world),
+        (None, None, Some(zone)) if zones::is_open(world, zone) => zone.to_owned(),
+        (None, None, _) => zones::choose(world),
     };
     let place = Place { generation, zone: &zone, beside: None };
     if adopted.is_some() {
@@ -348,27 +349,4 @@ fn is_known_spent(world: &World<'_>, written: u64, highest: Option<u64>) -> bool
         || highest.is_some_and(|highest| highest > written)
         || Released::of(world.resource).contains(written)
         || world.observed.memory.spent == Some(written)
-}
-
-/// Whether machines may be launched in a zone that a disk need not be followed to.
-fn is_open(world: &World<'_>, zone: &str) -> bool {
-    let exhausted = world.observed.memory.exhausted_zones.iter().any(|exhausted| exhausted == zone);
-    world.settings.zones.contains_key(zone) && !exhausted
-}
-
-/// The zone of the wish, else one by the database's id, passing over those without capacity.
-fn choose_zone(world: &World<'_>) -> String {
-    if let Some(zone) = &world.validated.zone {
-        return zone.clone();
-    }
-    let zones: Vec<&String> = world.settings.zones.keys().collect();
-    let open: Vec<&String> = zones.iter().copied().filter(|zone| is_open(world, zone)).collect();
-    let choice = if open.is_empty() { &zones } else { &open };
-    let number = world
-        .validated
-        .subject
-        .database
-        .bytes()
-        .fold(0_usize, |sum, byte| sum * 31 % 65_521 + usize::from(byte));
-    choice.get(number % choice.len().max(1)).map(|zone| (*zone).clone()).unwrap_or_default()
 }

@@ -27,6 +27,7 @@ mod teardown;
 mod unmade;
 mod version;
 mod workload;
+mod zones;
 
 use std::sync::Arc;
 

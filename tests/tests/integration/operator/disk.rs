@@ -1,7 +1,9 @@
 //! A disk gets other numbers and another type while QuestDB serves: one change of EC2's for each wish, told on the way, and one
-//! that AWS does not take yet waits and holds nothing back.
+//! that AWS does not take yet waits and holds nothing back. The first is made where there is room for it.
 
-use cloud::{Volume, VolumeKind};
+use std::time::Duration;
+
+use cloud::{ClientToken, Role, Volume, VolumeKind, key};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Api;
 use resources::names::condition;
@@ -10,6 +12,7 @@ use serde_json::{Value, json};
 use testkit::{Spawned, eventually, unique};
 
 use super::apart::{changes, word};
+use super::others::Others;
 use super::quiet::rounds;
 use super::rig::PATIENCE;
 use super::subject::Subject;
@@ -180,4 +183,40 @@ async fn a_disk_becomes_another_one_by_one_change_a_wish_until_aws_takes_no_more
     rounds(&operator, 3.0).await;
     assert_eq!(changes(&volume, since).await, 1);
     subject.purge().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_without_a_disk_goes_to_another_zone_when_there_is_no_room_for_it_in_the_first() {
+    let mut subject = Subject::new(&unique("room")).await;
+    let token = ClientToken::new(&subject.rig.cluster, &subject.database, Role::Volume, 1);
+    let full = fault(&json!({
+        "kind": "fail", "action": "CreateVolume", "contains": token.as_str(), "code": "InsufficientVolumeCapacity",
+        "status": 500,
+    }))
+    .await;
+    let _others = Others::of(&subject.rig);
+    // What was asked for in vain may show for so long: meanwhile it is told where there is no room.
+    let _operator = subject.rig.start_with_lag(Duration::from_secs(8)).await;
+    subject.wish_run_state("Running").await;
+    let api = subject.rig.as_admin();
+    let text = eventually(PATIENCE, "a word on the zone", async || {
+        let found = api.get(&subject.name).await.unwrap();
+        let (status, _, text) = word(&found, condition::READY)?;
+        (status == "False" && text.contains("another zone")).then(|| text.to_owned())
+    })
+    .await;
+    assert!(text.contains("InsufficientVolumeCapacity"), "{text}");
+    let first = subject.rig.zones().into_iter().find(|zone| text.contains(zone.as_str())).unwrap();
+    let next = eventually(PATIENCE, "a machine in another zone", async || {
+        subject.machines().await.into_iter().find(|machine| machine.zone != first)
+    })
+    .await;
+    assert_eq!(subject.machines().await.len(), 1, "the one in {first} is ended first");
+    give_up(&full).await;
+    let served = subject.carried_out(Phase::Ready).await;
+    subject.exists_once(&served).await;
+    let (disk, machine) = (subject.volume().await, subject.machines().await.remove(0));
+    assert_eq!((&disk.zone, &machine.id), (&next.zone, &next.id));
+    assert_eq!(disk.tags.get(key::GENERATION), Some("2"));
+    subject.purge_with_others().await;
 }

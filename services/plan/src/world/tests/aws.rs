@@ -45,7 +45,7 @@ impl World {
                 group.ingress.retain(|rule| !rules.contains(rule));
             }
             Step::RunInstance { generation, zone, launch } => self.run(*generation, zone, launch)?,
-            Step::CreateVolume(new) => self.create_volume(new),
+            Step::CreateVolume(new) => self.create_volume(new)?,
             Step::Tag { resource, tags } => {
                 if self.offered.as_ref().is_some_and(|offered| offered.id.as_str() == resource) {
                     self.volumes.extend(self.offered.take());
@@ -347,9 +347,13 @@ impl World {
         Ok(())
     }
 
-    fn create_volume(&mut self, new: &cloud::NewVolume) {
+    fn create_volume(&mut self, new: &cloud::NewVolume) -> Result<(), Refusal> {
         if !self.volumes.is_empty() {
-            return;
+            return Ok(());
+        }
+        if self.roomless.contains(&new.zone) {
+            self.memory.zones_without_volumes.push(new.zone.clone());
+            return Err("there is no room for a disk");
         }
         self.volumes.push(Volume {
             id: VolumeId::new(format!("vol-{}", self.number)),
@@ -365,6 +369,7 @@ impl World {
             tags: new.tags.clone(),
             created_at: None,
         });
+        Ok(())
     }
 }
 

@@ -111,8 +111,9 @@ pub(crate) struct World {
     pub(super) strangers: usize,
     /// Of so many that join the Node is not ready.
     pub(super) unready: usize,
-    /// Zones without a free machine.
+    /// Zones without a free machine, and those without room for a disk.
     pub(crate) exhausted: Vec<String>,
+    pub(super) roomless: Vec<String>,
     /// Copies of the disk.
     pub(crate) snapshots: Vec<Arc<QuestDBSnapshot>>,
     /// No copy can be made.
@@ -194,6 +195,7 @@ impl World {
             strangers: 0,
             unready: 0,
             exhausted: Vec::new(),
+            roomless: Vec::new(),
             snapshots: Vec::new(),
             uncopied: false,
             copied: Vec::new(),

@@ -35,7 +35,8 @@ pub(super) const fn operation(name: &'static str, start: fn() -> World, change: 
 
 /// All of them.
 pub(super) fn operations() -> impl Iterator<Item = &'static Operation> {
-    OPERATIONS.iter().chain(ENDS).chain(super::versions::RETURNS).chain(super::portless::PORTLESS)
+    let others = [ENDS, super::versions::RETURNS, super::portless::PORTLESS, super::zones::FULL];
+    OPERATIONS.iter().chain(others.into_iter().flatten())
 }
 
 const OPERATIONS: &[Operation] = &[
@@ -43,7 +44,6 @@ const OPERATIONS: &[Operation] = &[
     operation("create", fresh, |_| {}),
     operation("create with everything chosen", fresh_in_full, |_| {}),
     operation("create as people do", fresh_plain, |_| {}),
-    operation("create where a zone is full", fresh, |world| world.exhausted = vec![zone(world)]),
     operation("create from a copy", source::fresh_of_copy, |_| {}),
     operation("create on a disk that is there", source::fresh_on_disk, |_| {}),
     operation("pause", serving, |world| become_(world, RunState::Paused)),
@@ -337,14 +337,7 @@ fn all_ways_in(spec: &mut QuestDBSpec) {
     (network.network_policy, network.disruption_budget) = (Some(true), Some(true));
 }
 
-/// The zone that a database without a wish for one is made in.
-fn zone(world: &World) -> String {
-    let mut other = world.clone();
-    settle(&mut other, None, false);
-    other.volumes[0].zone.clone()
-}
-
-fn fresh() -> World {
+pub(super) fn fresh() -> World {
     World::new(resource(1))
 }
 

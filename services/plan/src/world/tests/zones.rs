@@ -1,15 +1,37 @@
-//! A zone that the operator has no subnet in any more: nothing is asked for there, and what to do is said.
+//! Zones: one without capacity is passed over by a database that has no disk yet; and in one that the operator has no subnet in any
+//! more nothing is asked for, and what to do is said.
 
+use cloud::InstanceState;
 use resources::RunState;
 use resources::names::condition;
 
 use super::model::World;
-use super::operations::{become_, change, paused};
+use super::operations::{Operation, become_, change, fresh, operation, paused};
+use super::reach::condition as word;
 use super::runner::{pass, settle};
-use super::{check_serving, serving};
-use crate::Step;
+use super::{ENOUGH, check_serving, serving, silent, source};
+use crate::fixture::settings;
+use crate::{Part, State, Step};
 
 const CLOSED: &str = "eu-west-1z";
+
+/// A database is made where EC2 lacks something for it.
+pub(super) const FULL: &[Operation] = &[
+    operation("create where a zone is full", fresh, |world| world.exhausted = vec![zone(world)]),
+    operation("create where a zone has no room for the disk", fresh, no_room),
+    operation("create from a copy where a zone has no room for the disk", source::fresh_of_copy, no_room),
+];
+
+/// The zone that a database without a wish for one is made in.
+fn zone(world: &World) -> String {
+    let mut other = world.clone();
+    settle(&mut other, None, false);
+    other.volumes[0].zone.clone()
+}
+
+fn no_room(world: &mut World) {
+    world.roomless = vec![zone(world)];
+}
 
 fn passes(world: &mut World) {
     for _ in 0..20 {
@@ -55,4 +77,81 @@ fn nobody_moves_in_a_closed_zone_and_what_serves_serves_on() {
     settle(&mut world, None, false);
     check_serving(&world, None);
     assert_eq!(world.instances.last().unwrap().instance_type, "m7i.xlarge");
+}
+
+#[test]
+fn a_database_without_a_disk_goes_where_there_is_room_for_one_and_says_why() {
+    for start in [fresh, source::fresh_of_copy] {
+        let mut world = start();
+        let first = zone(&world);
+        world.roomless = vec![first.clone()];
+        let told = (0..ENOUGH).find_map(|_| {
+            let planned = silent::passes(&mut world, 1);
+            let ready = word(&world, condition::READY)?.1.to_owned();
+            match planned.state(Part::Volume) {
+                Some(State::Running(text)) if text.contains("InsufficientVolumeCapacity") => {
+                    Some((text.clone(), ready))
+                }
+                _ => None,
+            }
+        });
+        let (text, ready) = told.unwrap();
+        assert!(text.contains(&first) && text.contains("another zone"), "{text}");
+        assert!(ready.contains(&text), "{ready}");
+        settle(&mut world, None, false);
+        check_serving(&world, None);
+        assert_ne!(world.volumes[0].zone, first);
+        let states: Vec<_> = world.instances.iter().map(|found| found.state.clone()).collect();
+        assert_eq!(states, [InstanceState::Terminated, InstanceState::Running]);
+    }
+}
+
+/// What is asked for in vain, and how many machines it takes until nothing else is tried.
+type Vain = (&'static str, fn(&mut World), usize);
+
+#[test]
+fn no_machine_is_given_up_for_its_zone_where_no_other_can_take_the_database() {
+    let vain: [Vain; 3] = [
+        ("it is to be in this one", |world| world.resource.spec.zone = world.roomless.first().cloned(), 1),
+        ("none has room", |world| world.roomless = settings().zones.into_keys().collect(), 2),
+        (
+            "the other has no machine",
+            |world| {
+                let others = settings().zones.into_keys().filter(|zone| !world.roomless.contains(zone));
+                world.exhausted = others.collect();
+            },
+            2,
+        ),
+    ];
+    for (what, lack, machines) in vain {
+        let mut world = fresh();
+        no_room(&mut world);
+        lack(&mut world);
+        let planned = silent::passes(&mut world, ENOUGH);
+        let asks = planned.actions.iter().any(|action| matches!(action.step, Step::CreateVolume(_)));
+        assert!(asks, "{what}: {:?}", planned.actions);
+        assert_eq!(world.instances.len(), machines, "{what}");
+        let last = world.instances.last().unwrap();
+        assert!(last.state == InstanceState::Running && world.is_protected(&last.id), "{what}: {last:?}");
+        // It is asked for again, and there is room by then.
+        world.roomless.clear();
+        settle(&mut world, None, false);
+        check_serving(&world, None);
+        assert_eq!(world.instances.len(), machines, "{what}");
+    }
+}
+
+#[test]
+fn where_the_disk_is_the_database_stays_whatever_the_zone_lacks() {
+    let mut world = serving();
+    let before = world.volumes[0].clone();
+    world.memory.zones_without_volumes = vec![before.zone.clone()];
+    assert_eq!(silent::passes(&mut world, 5).actions, []);
+    become_(&mut world, RunState::Paused);
+    settle(&mut world, None, false);
+    become_(&mut world, RunState::Running);
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!((&world.volumes[0].id, &world.volumes[0].zone), (&before.id, &before.zone));
+    assert_eq!(world.instances.last().unwrap().zone, before.zone);
 }
