@@ -316,7 +316,7 @@ impl World {
         if self.instances.iter().any(|found| found.tags.get(key::GENERATION) == Some(text.as_str())) {
             return Ok(());
         }
-        if self.exhausted.iter().any(|found| found == zone) {
+        if self.full.machines.iter().any(|found| found == zone) {
             self.memory.exhausted_zones.push(zone.to_owned());
             if self.pinned().is_some() {
                 self.memory.resting = vec![Part::Candidate];
@@ -351,7 +351,7 @@ impl World {
         if !self.volumes.is_empty() {
             return Ok(());
         }
-        if self.roomless.contains(&new.zone) {
+        if self.full.disks.contains(&new.zone) {
             self.memory.zones_without_volumes.push(new.zone.clone());
             return Err("there is no room for a disk");
         }

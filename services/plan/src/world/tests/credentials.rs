@@ -438,7 +438,7 @@ fn a_pod_from_before_revisions_goes_on_with_what_it_read() {
 fn other_credentials_wait_where_questdb_would_not_start_again() {
     let mut world = serving();
     // It cannot go elsewhere.
-    world.exhausted = vec![world.volumes[0].zone.clone()];
+    world.full.machines = vec![world.volumes[0].zone.clone()];
     let node = Arc::make_mut(&mut world.children.nodes[0]);
     node.spec.get_or_insert_default().unschedulable = Some(true);
     world.login("own", "psql", ("ada", "new"));
@@ -453,7 +453,7 @@ fn other_credentials_wait_where_questdb_would_not_start_again() {
         matches!(planned.state(Part::Credentials), Some(State::Running(text)) if text.contains("cordoned"))
     );
     assert_eq!(written(&world, "pg-password").as_deref(), Some("drawn-1"), "who reads the Secret comes in");
-    world.exhausted.clear();
+    world.full.machines.clear();
     Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = None;
     settle(&mut world, None, false);
     assert_eq!(in_force(&world, "pg-password").as_deref(), Some("new"));

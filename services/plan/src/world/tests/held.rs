@@ -172,14 +172,14 @@ fn a_node_with_a_forged_label_names_no_machine() {
 fn a_database_goes_back_to_the_machine_that_has_its_disk_when_the_next_one_dies() {
     let mut world = just_moved();
     let before = world.pod_uid();
-    world.exhausted = vec![world.volumes[0].zone.clone()];
+    world.full.machines = vec![world.volumes[0].zone.clone()];
     world.clock = jiff::SignedDuration::from_mins(1);
     end_machine(&mut world, 1);
     passes(&mut world, 12);
     assert_eq!((world.pod_uid(), world.pinned().unwrap().ends_with("-g1")), (before, true));
     assert_eq!(said(&world, "Ready").0, "True");
     assert!(said(&world, condition::MOVING).1.contains("no machine is free"));
-    world.exhausted.clear();
+    world.full.machines.clear();
     world.memory.resting.clear();
     settle(&mut world, None, false);
     check_end(&world, "there is one again");
@@ -334,7 +334,7 @@ fn machines_that_never_come_hold_no_restart() {
             next.for_each(|found| found.state = InstanceState::Terminated);
         }),
         ("none is launched", |world| {
-            world.exhausted = vec![world.volumes[0].zone.clone()];
+            world.full.machines = vec![world.volumes[0].zone.clone()];
             world.instances[1].state = InstanceState::Terminated;
             // Nobody remembers that it failed, as where something before the launch fails.
             world.memory.resting.clear();
@@ -400,7 +400,7 @@ fn a_pod_that_has_no_room_at_home_is_not_asked_for_there() {
     };
     for answers in [true, false] {
         let mut world = serving();
-        world.exhausted = vec![world.volumes[0].zone.clone()];
+        world.full.machines = vec![world.volumes[0].zone.clone()];
         let before = world.pod_uid();
         if !answers {
             world.broken = vec![validated(&world.resource).image];
@@ -415,7 +415,7 @@ fn a_pod_that_has_no_room_at_home_is_not_asked_for_there() {
         world.broken.clear();
         passes(&mut world, 4);
         assert_eq!((containers(&world), said(&world, "Ready").0.as_str()), (1, "True"));
-        world.exhausted.clear();
+        world.full.machines.clear();
         world.memory.resting.clear();
         settle(&mut world, None, false);
         check_end(&world, "there is room");

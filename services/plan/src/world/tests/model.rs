@@ -15,6 +15,7 @@ use resources::{Phase, QuestDB, QuestDBSnapshot, QuestDBStatus, names};
 use super::blind::Blind;
 use super::copies::Copied;
 use super::half::Protected;
+use super::zones::Full;
 use crate::fixture::{settings, validated};
 use crate::references::{Reference, references};
 use crate::secrets::Origin;
@@ -111,9 +112,8 @@ pub(crate) struct World {
     pub(super) strangers: usize,
     /// Of so many that join the Node is not ready.
     pub(super) unready: usize,
-    /// Zones without a free machine, and those without room for a disk.
-    pub(crate) exhausted: Vec<String>,
-    pub(super) roomless: Vec<String>,
+    /// Zones in which EC2 has no room.
+    pub(crate) full: Full,
     /// Copies of the disk.
     pub(crate) snapshots: Vec<Arc<QuestDBSnapshot>>,
     /// No copy can be made.
@@ -194,8 +194,7 @@ impl World {
             usable: None,
             strangers: 0,
             unready: 0,
-            exhausted: Vec::new(),
-            roomless: Vec::new(),
+            full: Full::default(),
             snapshots: Vec::new(),
             uncopied: false,
             copied: Vec::new(),

@@ -95,7 +95,7 @@ fn the_old_machine_serves_until_the_next_is_ready_and_is_ended_when_left() {
 fn a_machine_that_cannot_be_had_costs_nothing_and_is_tried_again() {
     let mut world = serving();
     let pod = world.children.pod.clone();
-    world.exhausted = vec![world.volumes[0].zone.clone()];
+    world.full.machines = vec![world.volumes[0].zone.clone()];
     wish_for(&mut world, "m7i.xlarge");
     passes(&mut world, 12);
     let status = world.resource.status.clone().unwrap();
@@ -119,7 +119,7 @@ fn a_machine_that_cannot_be_had_costs_nothing_and_is_tried_again() {
     check_end(&back, "back, while none can be had");
     assert_eq!(running(&back), [of("1", "m7i.large")]);
 
-    world.exhausted.clear();
+    world.full.machines.clear();
     world.memory.resting.clear();
     settle(&mut world, None, false);
     check_end(&world, "there is one again");

@@ -192,10 +192,9 @@ pub(super) fn picture_of_fresh(world: &World) -> Value {
         resource.spec.storage.source = None;
     }
     let key = format!(
-        "{} {:?} {:?} {:?} {}",
+        "{} {:?} {:?} {}",
         json!(resource.spec),
-        world.exhausted,
-        world.roomless,
+        world.full,
         world.children.served,
         json!(world.secrets)
     );
@@ -205,8 +204,7 @@ pub(super) fn picture_of_fresh(world: &World) -> Value {
     let mut fresh = World::new(resource);
     fresh.copies.clone_from(&world.copies);
     fresh.secrets.clone_from(&world.secrets);
-    fresh.exhausted.clone_from(&world.exhausted);
-    fresh.roomless.clone_from(&world.roomless);
+    fresh.full.clone_from(&world.full);
     fresh.children.served.clone_from(&world.children.served);
     settle(&mut fresh, None, false);
     let found = picture(&fresh);

@@ -15,9 +15,18 @@ use crate::{Part, State, Step};
 
 const CLOSED: &str = "eu-west-1z";
 
+/// Zones in which EC2 has no room.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Full {
+    /// None is free for a machine of ours.
+    pub(crate) machines: Vec<String>,
+    /// For no further disk.
+    pub(crate) disks: Vec<String>,
+}
+
 /// A database is made where EC2 lacks something for it.
 pub(super) const FULL: &[Operation] = &[
-    operation("create where a zone is full", fresh, |world| world.exhausted = vec![zone(world)]),
+    operation("create where a zone is full", fresh, |world| world.full.machines = vec![zone(world)]),
     operation("create where a zone has no room for the disk", fresh, no_room),
     operation("create from a copy where a zone has no room for the disk", source::fresh_of_copy, no_room),
 ];
@@ -30,7 +39,7 @@ fn zone(world: &World) -> String {
 }
 
 fn no_room(world: &mut World) {
-    world.roomless = vec![zone(world)];
+    world.full.disks = vec![zone(world)];
 }
 
 fn passes(world: &mut World) {
@@ -84,7 +93,7 @@ fn a_database_without_a_disk_goes_where_there_is_room_for_one_and_says_why() {
     for start in [fresh, source::fresh_of_copy] {
         let mut world = start();
         let first = zone(&world);
-        world.roomless = vec![first.clone()];
+        world.full.disks = vec![first.clone()];
         let told = (0..ENOUGH).find_map(|_| {
             let planned = silent::passes(&mut world, 1);
             let ready = word(&world, condition::READY)?.1.to_owned();
@@ -112,13 +121,13 @@ type Vain = (&'static str, fn(&mut World), usize);
 #[test]
 fn no_machine_is_given_up_for_its_zone_where_no_other_can_take_the_database() {
     let vain: [Vain; 3] = [
-        ("it is to be in this one", |world| world.resource.spec.zone = world.roomless.first().cloned(), 1),
-        ("none has room", |world| world.roomless = settings().zones.into_keys().collect(), 2),
+        ("it is to be in this one", |world| world.resource.spec.zone = world.full.disks.first().cloned(), 1),
+        ("none has room", |world| world.full.disks = settings().zones.into_keys().collect(), 2),
         (
             "the other has no machine",
             |world| {
-                let others = settings().zones.into_keys().filter(|zone| !world.roomless.contains(zone));
-                world.exhausted = others.collect();
+                let others = settings().zones.into_keys().filter(|zone| !world.full.disks.contains(zone));
+                world.full.machines = others.collect();
             },
             2,
         ),
@@ -134,7 +143,7 @@ fn no_machine_is_given_up_for_its_zone_where_no_other_can_take_the_database() {
         let last = world.instances.last().unwrap();
         assert!(last.state == InstanceState::Running && world.is_protected(&last.id), "{what}: {last:?}");
         // It is asked for again, and there is room by then.
-        world.roomless.clear();
+        world.full.disks.clear();
         settle(&mut world, None, false);
         check_serving(&world, None);
         assert_eq!(world.instances.len(), machines, "{what}");

@@ -229,7 +229,7 @@ fn taken_back_and_still_there() -> World {
     until(&mut world, |world| is_started(world, "10.0.0"));
     world.clock = SignedDuration::from_mins(1);
     Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = Some(true);
-    world.exhausted = vec![world.instances[0].zone.clone()];
+    world.full.machines = vec![world.instances[0].zone.clone()];
     until(&mut world, |world| image(world).ends_with("9.3.4"));
     passes(&mut world, 3);
     assert!(runs(&world).unwrap().ends_with("10.0.0"), "its deletion waits");
@@ -239,7 +239,7 @@ fn taken_back_and_still_there() -> World {
 
 fn open(world: &mut World) {
     Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = None;
-    world.exhausted.clear();
+    world.full.machines.clear();
     world.memory.resting.clear();
 }
 

@@ -197,7 +197,7 @@ fn no_copy_is_taken_for_a_restart_that_cannot_be_made() {
     let mut world = serving();
     world.clock = SignedDuration::from_mins(1);
     Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = Some(true);
-    world.exhausted = vec![world.instances[0].zone.clone()];
+    world.full.machines = vec![world.instances[0].zone.clone()];
     wish_for(&mut world, "9.4.0");
     for _ in 0..180 {
         pass(&mut world, &mut 0, None, false);
@@ -207,7 +207,7 @@ fn no_copy_is_taken_for_a_restart_that_cannot_be_made() {
     assert!(world.snapshots.is_empty() && is_started(&world, "9.3.4"), "{}", world.snapshots.len());
     assert!(told_of_upgrade(&world).contains("cordoned"), "{}", told_of_upgrade(&world));
     Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = None;
-    world.exhausted.clear();
+    world.full.machines.clear();
     settle(&mut world, None, false);
     check_end(&world, "uncordoned");
     assert!(is_started(&world, "9.4.0"));
@@ -235,13 +235,13 @@ fn what_does_not_start_is_taken_back_while_a_machine_with_room_is_waited_for() {
     world.broken = broken("9.4.0");
     wish_for(&mut world, "9.4.0");
     until(&mut world, |world| is_started(world, "9.4.0"));
-    world.exhausted = vec![world.volumes[0].zone.clone()];
+    world.full.machines = vec![world.volumes[0].zone.clone()];
     larger_and_more_beside(&mut world);
     until(&mut world, |world| told(world, "Ready").0 == "True");
     assert!(is_started(&world, "9.3.4") && last(&world).result == UpgradeResult::RolledBack);
     assert_eq!(containers(&world), 1, "there is no room");
     assert!(world.instances.len() == 1, "it has not moved");
-    world.exhausted.clear();
+    world.full.machines.clear();
     world.memory.resting.clear();
     settle(&mut world, None, false);
     assert!(is_started(&world, "9.3.4"));
