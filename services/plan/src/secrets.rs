@@ -35,7 +35,7 @@ use crate::{Observed, Subject, Validated};
 
 pub(crate) use choice::{Choice, Taking, choose};
 pub use drawn::DrawnKey;
-pub(crate) use drawn::handed_out;
+pub(crate) use drawn::{begun_keys, handed_out};
 pub use keyring::Keyring;
 
 /// The words by which a Secret says what it holds.
@@ -236,6 +236,10 @@ pub(crate) struct Taken {
     /// Keys that the operator drew and that are asked for, in force or not yet: nobody could draw them again.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     keys: BTreeMap<String, DrawnKey>,
+    /// Ids of keys that are about to be drawn, or were and are not known yet: nobody else knows of what is handed out for them.
+    /// They are not in force.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    begun: BTreeSet<String>,
     /// What could not be taken over, so that it is not read again and again.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     refused: BTreeMap<Credential, Refused>,

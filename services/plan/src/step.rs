@@ -170,6 +170,8 @@ pub enum Step {
     CreateSecret(Manifest),
     /// Draw the key of this id, and hand its private half out in this Secret, unless that is there.
     DrawKey(Manifest, String),
+    /// Delete the Secret in which a key was to be handed out, if it is there: nobody has noted whether it was.
+    RevokeKey(Manifest),
     /// Write over the Secret with the credentials, as it was seen, by what it is known, so that it does not go with its resource
     /// before its time, or at all: it stays with the disk.
     KeepSecret(Manifest),
@@ -290,6 +292,7 @@ impl Step {
             Self::WriteGeneration { .. } => "WriteGeneration",
             Self::CreateSecret(_) => "CreateSecret",
             Self::DrawKey(..) => "DrawKey",
+            Self::RevokeKey(_) => "RevokeKey",
             Self::KeepSecret(_) => "KeepSecret",
             Self::SetCredentials(_) => "SetCredentials",
             Self::Apply(_) => "Apply",
@@ -338,6 +341,7 @@ impl Step {
         matches!(
             self,
             Self::Delete(_)
+                | Self::RevokeKey(_)
                 | Self::Unprotect { .. }
                 | Self::TerminateInstance { .. }
                 | Self::DeleteSecurityGroup { .. }

@@ -7,12 +7,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use k8s_openapi::ByteString;
 use kube::core::DynamicObject;
-use plan::Manifest;
+use plan::{Manifest, left_beside};
 use resources::names;
 use serde_json::{Value, json};
 
 use super::Pass;
-use super::kubernetes::{check_ours, dynamic};
+use super::kubernetes::{check_ours, delete, dynamic};
 use crate::error::Error;
 use crate::write;
 
@@ -28,6 +28,19 @@ pub(super) async fn draw(pass: &Pass<'_>, manifest: &Manifest, id: &str) -> Resu
         Err(error) if error.is_conflict() => check_ours(pass, &api, manifest).await.map(drop),
         made => made.map(drop),
     }
+}
+
+/// Deletes the Secret in which a key was to be handed out. What somebody else has under its name holds no key of ours.
+pub(super) async fn revoke(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Error> {
+    let api = dynamic(pass.context, manifest.kind, manifest.namespace.as_deref());
+    let found = pass
+        .context
+        .call("look for a key that may have been drawn", api.get_metadata_opt(&manifest.name))
+        .await?;
+    let subject = &pass.validated.subject;
+    let ours = found.and_then(|found| left_beside(subject, manifest.kind, &found.metadata));
+    let Some(target) = ours else { return Ok(()) };
+    delete(pass, &target).await
 }
 
 /// A new key, as clients of QuestDB are given it.

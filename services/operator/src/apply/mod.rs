@@ -145,6 +145,7 @@ impl Pass<'_> {
             | Step::RemoveFinalizer => self.on_resource(step, written).await,
             Step::CreateSecret(manifest) => secret::create(self, manifest).await,
             Step::DrawKey(manifest, id) => key::draw(self, manifest, id).await,
+            Step::RevokeKey(manifest) => key::revoke(self, manifest).await,
             Step::KeepSecret(manifest) => secret::keep(self, manifest).await,
             Step::SetCredentials(new) => secret::set(self, new).await,
             Step::Apply(manifest) => kubernetes::apply(self, manifest).await,
@@ -227,6 +228,7 @@ const fn place(step: &Step) -> &'static str {
         | Step::RemoveFinalizer
         | Step::CreateSecret(_)
         | Step::DrawKey(..)
+        | Step::RevokeKey(_)
         | Step::KeepSecret(_)
         | Step::SetCredentials(_)
         | Step::Apply(_)

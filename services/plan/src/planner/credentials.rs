@@ -44,9 +44,15 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
                 let reason = "nobody asks for the key any more that was handed out in it";
                 plan.act(Part::Credentials, Step::Delete(secret.clone()), reason);
             }
-            let reason = "the private half of what was drawn is handed out, and may be gone any time";
+            for id in &world.choice.abandoned {
+                let key = build::drawn_key(&world.validated.subject, id);
+                let reason = format!("nobody asks any more for the key {id}, which may have been drawn");
+                plan.act(Part::Credentials, Step::RevokeKey(key), reason);
+            }
+            let reason = "what is drawn is noted before, so that somebody knows of it, and after, because its private half may be \
+                          gone any time";
             plan.act(Part::Credentials, Step::SetCredentials(Box::new(new.clone())), reason);
-            plan.wait(Part::Credentials, "which keys were drawn is being noted");
+            plan.wait(Part::Credentials, "which keys are drawn is being noted");
             false
         }
         Taking::Note(new) => {

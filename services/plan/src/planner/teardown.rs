@@ -24,8 +24,8 @@ use super::left;
 use super::machine::{is_ready, of_instance};
 use super::ready::is_abandoned;
 use super::{credentials, disk, held, last_copy, machine, name, purge, released, workload};
-use crate::secrets::handed_out;
-use crate::{Account, Goal, Kind, Part, Plan, State, Step, Target};
+use crate::secrets::{begun_keys, handed_out};
+use crate::{Account, Goal, Kind, Part, Plan, State, Step, Target, build};
 
 pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
     let order: [fn(&World<'_>, &mut Plan) -> bool; 7] =
@@ -259,13 +259,7 @@ fn clean_up(world: &World<'_>, plan: &mut Plan, reached: bool) {
     let mut left = transient(world);
     if world.validated.goal == Goal::Purge || world.validated.removing {
         // Nobody but our own Secret knows of them: first they go, then it.
-        for secret in handed_out(&world.validated.subject, &world.observed.children) {
-            plan.act(
-                Part::Cleanup,
-                Step::Delete(secret),
-                "the private half of a key that was handed out goes",
-            );
-        }
+        revoke_keys(world, plan);
         left.extend(lasting(world));
     }
     if credentials::stay(world) {
@@ -292,6 +286,18 @@ fn clean_up(world: &World<'_>, plan: &mut Plan, reached: bool) {
         return;
     }
     plan.say(Part::Cleanup, State::Done);
+}
+
+/// The private halves of keys go that were handed out, and of those that may have been without anybody having noted where.
+fn revoke_keys(world: &World<'_>, plan: &mut Plan) {
+    let (subject, children) = (&world.validated.subject, &world.observed.children);
+    let reason = "the private half of a key that was handed out goes";
+    for secret in handed_out(subject, children) {
+        plan.act(Part::Cleanup, Step::Delete(secret), reason);
+    }
+    for id in begun_keys(children) {
+        plan.act(Part::Cleanup, Step::RevokeKey(build::drawn_key(subject, &id)), reason);
+    }
 }
 
 fn transient<'a>(world: &World<'a>) -> Vec<(Kind, &'a ObjectMeta)> {

@@ -13,8 +13,10 @@ use crate::{Observed, Target, Validated};
 pub(crate) struct Choice {
     /// What could not be taken over, and why.
     pub(crate) problems: Vec<String>,
-    /// Ids of keys that are still to be drawn.
+    /// Ids of keys that are still to be drawn, and of which the own Secret says so.
     pub(crate) draws: Vec<String>,
+    /// Ids of keys that nobody asks for any more, and that may have been drawn without that having been noted.
+    pub(crate) abandoned: Vec<String>,
     /// Secrets in which keys were handed out that nobody asks for any more.
     pub(crate) revoked: Vec<Target>,
     /// What of the rest is taken over.
@@ -40,7 +42,8 @@ pub(crate) enum Taking {
     Nothing,
     /// Something else is there, and was not read yet, or is still to be drawn.
     Unread,
-    /// Which keys were drawn, before anything else: what was handed out must not be drawn again.
+    /// Which keys were drawn and which are about to be, before anything else: what was handed out must not be drawn again, and of
+    /// what nobody knows of nothing could be revoked.
     Keep(NewCredentials),
     /// The same values, from somewhere else.
     Note(NewCredentials),
@@ -52,7 +55,7 @@ pub(crate) enum Taking {
 pub(super) fn to_read(validated: &Validated, observed: &Observed) -> BTreeSet<String> {
     let Some(view) = View::new(validated, observed) else { return BTreeSet::new() };
     let mut names = BTreeSet::new();
-    if view.revoked().next().is_some() {
+    if view.revoked().next().is_some() || !view.abandoned().is_empty() {
         names.insert(names::credentials(&validated.subject.name));
     }
     for credential in Credential::ALL {
@@ -80,7 +83,8 @@ pub(crate) fn choose(validated: &Validated, observed: &Observed) -> Choice {
     let mut choice = Choice { problems: view.unclear(), ..Choice::default() };
     let open = |credential: &Credential| !view.is_taken(*credential, &view.candidates(*credential));
     let open: Vec<Credential> = Credential::ALL.into_iter().filter(open).collect();
-    if open.is_empty() && view.revoked().next().is_none() {
+    let abandoned = view.abandoned();
+    if open.is_empty() && view.revoked().next().is_none() && abandoned.is_empty() {
         choice.problems.extend(view.noted.refused.values().map(|refused| refused.why.clone()));
         return choice;
     }
@@ -99,6 +103,9 @@ pub(crate) fn choose(validated: &Validated, observed: &Observed) -> Choice {
     choice.problems.append(&mut new.problems);
     choice.problems.extend(new.taken.refused.values().map(|refused| refused.why.clone()));
     choice.draws.append(&mut new.draws);
+    // What is drawn is noted before, or nobody would know of it should the wish change meanwhile.
+    choice.draws.retain(|id| view.noted.begun.contains(id));
+    choice.abandoned.extend(abandoned);
     let revoked = view.revoked().filter_map(|(id, key)| key.handed_out(&validated.subject, id));
     choice.revoked = revoked.collect();
     choice.taking = new.against(&view, own);
@@ -125,6 +132,7 @@ impl New {
         taken.keys.clone_from(&view.keys);
         let wished = view.drawn();
         taken.keys.retain(|id, _| wished.contains(id));
+        taken.begun.retain(|id| wished.contains(id));
         Self { taken, values: BTreeMap::new(), problems: Vec::new(), draws: Vec::new() }
     }
 
@@ -182,8 +190,10 @@ impl New {
     fn against(mut self, view: &View<'_>, own: &Content) -> Taking {
         self.values.retain(|key, value| own.data.get(*key) != value.as_ref());
         let new = NewCredentials::of(&view.validated.subject, own.origin.clone(), &self.taken);
-        if self.taken.keys != view.noted.keys || view.revoked().next().is_some() {
-            let mut taken = Taken { keys: self.taken.keys, ..view.noted.clone() };
+        let is_noted = self.taken.keys == view.noted.keys && self.taken.begun == view.noted.begun;
+        if !is_noted || view.revoked().next().is_some() {
+            let Taken { keys, begun, .. } = self.taken;
+            let mut taken = Taken { keys, begun, ..view.noted.clone() };
             // They are in force until QuestDB reads the Secret without them.
             taken.drawn.extend(view.revoked().map(|(id, _)| id.clone()));
             return Taking::Keep(NewCredentials { taken: taken.text(), ..new });

@@ -1,7 +1,7 @@
 //! Keys of the line protocol over TCP that the operator drew. Their private halves were handed out and are known to nobody
 //! here, so the public ones are kept in two places: the operator's Secret says them, and the StatefulSet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use resources::names;
@@ -33,6 +33,12 @@ fn kept_keys(set: Option<&StatefulSet>) -> Option<BTreeMap<String, DrawnKey>> {
 /// The Secrets in which keys were handed out, as far as they are known and may still be there.
 pub(crate) fn handed_out(subject: &Subject, children: &Children) -> Vec<Target> {
     drawn_keys(children).iter().filter_map(|(id, key)| key.handed_out(subject, id)).collect()
+}
+
+/// Ids of keys that may have been handed out without anybody having noted where.
+pub(crate) fn begun_keys(children: &Children) -> BTreeSet<String> {
+    let noted = children.secret.as_ref().and_then(|secret| Taken::noted(&secret.metadata));
+    noted.map(|noted| noted.begun).unwrap_or_default()
 }
 
 impl DrawnKey {

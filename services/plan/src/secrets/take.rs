@@ -103,10 +103,14 @@ impl<'a> View<'a> {
             match self.drawn_key(&id, &before) {
                 Ok(Some(key)) => {
                     lines.insert(id.clone(), key.line.clone());
+                    new.taken.begun.remove(&id);
                     new.taken.keys.insert(id.clone(), key);
                     drawn.insert(id);
                 }
-                Ok(None) => new.draws.push(id),
+                Ok(None) => {
+                    new.taken.begun.insert(id.clone());
+                    new.draws.push(id);
+                }
                 Err(problem) => new.problems.push(problem),
             }
         }

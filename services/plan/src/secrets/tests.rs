@@ -149,7 +149,8 @@ fn annotations() -> impl Strategy<Value = BTreeMap<String, String>> {
     let keys = prop::sample::select(keys.map(str::to_owned).to_vec());
     let noted =
         json!({ "from": { "psql": { "name": "a", "uid": "", "version": "" } }, "drawn": ["b"] }).to_string();
-    let values = prop_oneof![text(), Just(noted)];
+    let begun = json!({ "begun": ["a"] }).to_string();
+    let values = prop_oneof![text(), Just(noted), Just(begun)];
     prop::collection::btree_map(prop_oneof![3 => keys, 1 => any::<String>()], values, 0..5)
 }
 
@@ -208,7 +209,7 @@ proptest! {
         }
         let first = choose(&wish, &observed);
         let Some(own) = &mut observed.children.secret else { return Ok(()) };
-        if let Taking::Note(new) | Taking::Renewal(new) = &first.taking {
+        if let Taking::Note(new) | Taking::Renewal(new) | Taking::Keep(new) = &first.taking {
             let own = Arc::make_mut(own);
             let data = own.data.get_or_insert_default();
             for (key, value) in &new.values {
@@ -222,7 +223,11 @@ proptest! {
             let content = Content::of(own.clone());
             observed.secrets.read.insert(names::credentials(NAME), Some(content));
             let again = choose(&wish, &observed);
-            prop_assert_eq!(again.taking, Taking::Nothing);
+            if matches!(first.taking, Taking::Keep(_)) {
+                prop_assert!(!matches!(again.taking, Taking::Keep(_)), "noted again and again");
+            } else {
+                prop_assert_eq!(again.taking, Taking::Nothing);
+            }
         }
     }
 }

@@ -140,6 +140,12 @@ impl<'a> View<'a> {
         self.keys.iter().filter(move |(id, _)| !wished.contains(*id))
     }
 
+    /// Ids of keys that may have been drawn without that having been noted, and that nobody asks for any more.
+    pub(super) fn abandoned(&self) -> BTreeSet<String> {
+        let wished = self.drawn();
+        self.noted.begun.difference(&wished).cloned().collect()
+    }
+
     /// What can be said against Secrets without reading them.
     pub(super) fn unclear(&self) -> Vec<String> {
         let mut problems: Vec<String> = self.secrets.claims.iter().filter_map(wrong_word).collect();

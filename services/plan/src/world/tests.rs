@@ -17,6 +17,7 @@ mod foreground;
 mod half;
 mod held;
 mod identity;
+mod keys;
 mod kubernetes;
 mod last_copy;
 mod late;

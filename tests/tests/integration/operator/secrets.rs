@@ -5,7 +5,7 @@ use axum::http::Method;
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use resources::names::{self, condition};
 use resources::{ChangeMeans, Phase, QuestDB};
 use serde_json::{Value, json};
@@ -98,6 +98,30 @@ impl Subject {
             let conditions = api.get(&self.name).await.ok()?.status?.conditions;
             let found = conditions.iter().find(|found| found.type_ == condition::CREDENTIALS_ACCEPTED)?;
             (found.status == "True").then_some(())
+        })
+        .await;
+    }
+
+    /// What was handed out by an operator that died before it noted where goes, as nobody asks for it, and the note that it was
+    /// begun goes after it.
+    async fn loses_what_was_begun(&self, id: &str) {
+        let api = self.secrets();
+        let uid = self.rig.as_admin().get(&self.name).await.unwrap().metadata.uid.unwrap();
+        let handed_out = names::drawn_key(&self.name, id);
+        self.give(&handed_out, json!({ names::RESOURCE: uid }), json!({ "auth.json": CANARY })).await;
+        let own = names::credentials(&self.name);
+        let noted = async || {
+            let annotations = api.get(&own).await.unwrap().metadata.annotations.unwrap();
+            serde_json::from_str::<Value>(&annotations[names::secret::TAKEN_FROM]).unwrap()
+        };
+        let mut begun = noted().await;
+        begun["begun"] = json!([id]);
+        let annotations = json!({ names::secret::TAKEN_FROM: begun.to_string() });
+        let patch = json!({ "metadata": { "annotations": annotations } });
+        api.patch(&own, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        eventually(PATIENCE, "a key that nobody noted to go", async || {
+            let gone = api.get_opt(&handed_out).await.unwrap().is_none();
+            (gone && noted().await.get("begun").is_none()).then_some(())
         })
         .await;
     }
@@ -275,6 +299,8 @@ async fn a_key_opens_the_line_protocol_and_its_private_half_is_handed_out_once()
     subject.holds("ilp-keys", Some(&line)).await;
     let rules = &subject.rig.groups().await[0].ingress;
     assert!(rules.iter().any(|rule| rule.from_port == 9009), "{rules:?}");
+    subject.loses_what_was_begun("k2").await;
+    subject.holds("ilp-keys", Some(&line)).await;
     subject.purge().await;
 }
 

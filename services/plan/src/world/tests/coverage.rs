@@ -22,7 +22,7 @@ macro_rules! variants {
     };
 }
 
-variants!(Step: AddFinalizer, WriteGeneration, CreateSecret, DrawKey, KeepSecret, SetCredentials, Apply, Delete, CreateSecurityGroup,
+variants!(Step: AddFinalizer, WriteGeneration, CreateSecret, DrawKey, RevokeKey, KeepSecret, SetCredentials, Apply, Delete, CreateSecurityGroup,
     AuthorizeIngress, RevokeIngress, RunInstance, CreateVolume, Tag, ModifyVolume, LabelNode, ChangeRecords, WriteReleased,
     ProveLeft, Protect, Unprotect, TerminateInstance, DeleteSecurityGroup, DeleteVolume, Reload, RemoveFinalizer);
 

@@ -109,6 +109,13 @@ impl World {
         self.secrets.retain(|found| !same(found));
     }
 
+    /// The Secret in which a key may have been handed out goes, if it is ours.
+    pub(super) fn revoke_key(&mut self, manifest: &Manifest) {
+        let subject = validated(&self.resource).subject;
+        let named = |found: &Secret| found.metadata.name.as_ref() == Some(&manifest.name);
+        self.secrets.retain(|found| !(named(found) && subject.holds(&found.metadata)));
+    }
+
     /// Makes the Secret, or writes over what it says of itself as a merge does.
     pub(super) fn create_secret(&mut self, manifest: &Manifest) {
         let mut body = manifest.body.clone();

@@ -318,6 +318,10 @@ fn a_restart_waits_for_a_key_that_is_still_to_be_drawn() {
     world.tick();
     wishing(&mut world, &["first"]);
     world.login("own", "psql", ("ada", "new"));
+    // That it is to be drawn is noted first.
+    let planned = pass(&mut world, &mut 0, None, false);
+    assert!(matches!(planned.actions[0].step, Step::SetCredentials(_)), "{:?}", planned.actions);
+    world.tick();
     let mut restarts = 0;
     for number in 0..20 {
         // At first it cannot be drawn.

@@ -33,6 +33,10 @@ impl World {
                 self.draw_key(manifest, id);
                 Ok(())
             }
+            Step::RevokeKey(manifest) => {
+                self.revoke_key(manifest);
+                Ok(())
+            }
             Step::SetCredentials(new) => self.set_credentials(new),
             Step::Apply(manifest) => self.write(manifest),
             Step::Delete(target) => self.delete(target),

@@ -370,6 +370,7 @@ impl World {
         match step {
             Step::CreateSecret(_)
             | Step::DrawKey(..)
+            | Step::RevokeKey(_)
             | Step::KeepSecret(_)
             | Step::SetCredentials(_)
             | Step::Apply(_)

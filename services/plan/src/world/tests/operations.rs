@@ -8,8 +8,8 @@ use std::sync::Arc;
 use cloud::{IngressRule, InstanceState};
 use jiff::{SignedDuration, Timestamp};
 use resources::{
-    CredentialsSpec, DeletionPolicy, EgressSpec, EnvSpec, Exposure, IlpSpec, IngressSpec, MonitorKind,
-    MonitorSpec, PodOverrides, QuestDBSpec, RouteSpec, RunState, ServiceSpec, ServiceType, VolumeType, names,
+    DeletionPolicy, EgressSpec, EnvSpec, Exposure, IngressSpec, MonitorKind, MonitorSpec, PodOverrides,
+    QuestDBSpec, RouteSpec, RunState, ServiceSpec, ServiceType, VolumeType, names,
 };
 use serde_json::json;
 
@@ -35,7 +35,8 @@ pub(super) const fn operation(name: &'static str, start: fn() -> World, change: 
 
 /// All of them.
 pub(super) fn operations() -> impl Iterator<Item = &'static Operation> {
-    let others = [ENDS, super::versions::RETURNS, super::portless::PORTLESS, super::zones::FULL];
+    let others =
+        [ENDS, super::versions::RETURNS, super::portless::PORTLESS, super::zones::FULL, super::keys::KEYS];
     OPERATIONS.iter().chain(others.into_iter().flatten())
 }
 
@@ -237,10 +238,6 @@ const OPERATIONS: &[Operation] = &[
     operation("no keys and no reader", serving_with_keys, |world| {
         world.take_back("keys");
         world.take_back("reads");
-    }),
-    operation("a key is drawn", serving, |world| {
-        let ilp = Some(IlpSpec { secret_name: None, drawn: vec!["first".to_owned()] });
-        change(world, |spec| spec.credentials = Some(CredentialsSpec { ilp, ..CredentialsSpec::default() }));
     }),
     // Misfortune.
     operation("the machine ended", serving, |world| end_machine(world, 0)),

@@ -64,6 +64,7 @@ pub(super) fn check_end(world: &World, what: &str) {
     check_moment(world, what);
     check_counts(world, what);
     check_kept(world, what);
+    check_handed_out(world, what);
     if world.released {
         return;
     }
@@ -143,6 +144,21 @@ fn check_kept(world: &World, what: &str) {
     assert_eq!(named.snapshot, order, "{what}");
     let kept = world.snapshots.iter().find(|found| found.metadata.name == order);
     assert!(kept.is_some_and(|kept| kept.spec.deletion_policy == CopyPolicy::Retain), "{what}");
+}
+
+/// No private half of a key lies about that nobody asks for, be it that the wish is carried out or that the database is gone.
+fn check_handed_out(world: &World, what: &str) {
+    let wish = validated(&world.resource);
+    let serves = wish.goal == Goal::Serve && !world.released;
+    if !serves && wish.goal != Goal::Purge && !world.released {
+        return;
+    }
+    let drawn = wish.credentials.ilp.iter().flat_map(|ilp| &ilp.drawn).filter(|_| serves);
+    let wished: Vec<String> = drawn.map(|id| names::drawn_key(&wish.subject.name, id)).collect();
+    let metadata = world.secrets.iter().map(|found| &found.metadata);
+    let ours = metadata.filter(|found| wish.subject.holds(found)).filter_map(|found| found.name.as_ref());
+    let left: Vec<&String> = ours.filter(|name| !wished.contains(name)).collect();
+    assert!(left.is_empty(), "{what}: private halves of keys that nobody asks for: {left:?}");
 }
 
 /// What the status says is so.

@@ -1,0 +1,110 @@
+//! Keys that are drawn while the wish for them changes: nobody but the operator's own Secret knows of a private half that was handed
+//! out, so it knows before.
+
+use resources::{RunState, names};
+
+use super::credentials::{NAME, wishing, written};
+use super::model::World;
+use super::operations::{Operation, become_, on_the_way, operation, remove, serving_plain};
+use super::oracle::check_end;
+use super::runner::{ENOUGH, Trouble, pass, settle, troubles};
+use super::serving;
+
+/// All of them.
+pub(super) const KEYS: &[Operation] = &[
+    operation("keys are drawn", serving, wish_for_keys),
+    operation("keys are taken back while they are drawn", half_drawn, |world| wishing(world, &[])),
+    operation("purge while keys are drawn", half_drawn, |world| become_(world, RunState::Purged)),
+    operation("remove while keys are drawn", half_drawn_plain, remove),
+];
+
+fn wish_for_keys(world: &mut World) {
+    wishing(world, &["first", "second"]);
+}
+
+/// Both were handed out, and nobody has noted where.
+fn half_drawn() -> World {
+    on_the_way(serving(), wish_for_keys, are_handed_out)
+}
+
+fn half_drawn_plain() -> World {
+    on_the_way(serving_plain(), wish_for_keys, are_handed_out)
+}
+
+fn are_handed_out(world: &World) -> bool {
+    ["first", "second"].iter().all(|id| is_handed_out(world, id))
+}
+
+fn is_handed_out(world: &World, id: &str) -> bool {
+    let name = names::drawn_key(NAME, id);
+    world.secrets.iter().any(|found| found.metadata.name.as_ref() == Some(&name))
+}
+
+/// The world after the pass in which a trouble came.
+fn met(mut world: World, trouble: Trouble) -> World {
+    let mut taken = 0;
+    for _ in 0..ENOUGH {
+        pass(&mut world, &mut taken, Some(trouble), false);
+        world.tick();
+        if taken > trouble.at {
+            return world;
+        }
+    }
+    panic!("it did not come: {trouble:?}");
+}
+
+/// A word for it, and what it does.
+type Turn = (&'static str, fn(&mut World));
+
+const TURNS: [Turn; 3] = [
+    ("to no key", |world| wishing(world, &[])),
+    ("to one of them", |world| wishing(world, &["first"])),
+    ("to an end", |world| become_(world, RunState::Purged)),
+];
+
+#[test]
+fn a_key_that_nobody_asks_for_any_more_is_gone_whenever_that_is_said() {
+    let start = || {
+        let mut world = serving();
+        wish_for_keys(&mut world);
+        world
+    };
+    let steps = settle(&mut start(), None, false);
+    assert!(steps > 4, "{steps}");
+    for trouble in troubles(steps) {
+        for (way, turn) in TURNS {
+            let what = format!("keys are drawn, turned {way} after {trouble:?}");
+            let mut world = met(start(), trouble);
+            turn(&mut world);
+            settle(&mut world, None, false);
+            check_end(&world, &what);
+        }
+    }
+}
+
+#[test]
+fn a_key_that_is_about_to_be_drawn_is_not_in_force() {
+    let world = half_drawn();
+    let own = world.children.secret.as_ref().unwrap();
+    let noted = &own.metadata.annotations.as_ref().unwrap()[names::secret::TAKEN_FROM];
+    assert_eq!(noted, r#"{"begun":["first","second"]}"#);
+    let set = world.children.stateful_set.as_ref().unwrap();
+    assert!(!set.metadata.annotations.as_ref().unwrap().contains_key(names::secret::DRAWN));
+    assert_eq!(written(&world, "ilp-keys"), None);
+}
+
+/// What somebody else made under the name of a key is neither taken over nor taken away.
+#[test]
+fn a_secret_of_somebody_else_stays_when_its_name_is_asked_for_no_more() {
+    let mut world = half_drawn();
+    let name = names::drawn_key(NAME, "second");
+    world.give(&name, None, &[("auth.json", "{}")]);
+    let theirs = world.secrets.iter_mut().find(|found| found.metadata.name.as_ref() == Some(&name));
+    theirs.unwrap().metadata.annotations = None;
+    wishing(&mut world, &[]);
+    settle(&mut world, None, false);
+    check_end(&world, "somebody else's");
+    assert!(is_handed_out(&world, "second") && !is_handed_out(&world, "first"));
+    let own = world.children.secret.as_ref().unwrap();
+    assert_eq!(own.metadata.annotations.as_ref().unwrap()[names::secret::TAKEN_FROM], "{}");
+}
