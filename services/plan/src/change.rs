@@ -12,7 +12,7 @@ mod running;
 use k8s_openapi::api::core::v1::Pod;
 use resources::{ChangeMeans, PendingStatus, QuestDB};
 
-use crate::planner::{Reason, World, other_name, reasons, volume_change};
+use crate::planner::{Reason, World, is_named, other_name, reasons, volume_change};
 use crate::references::written_since;
 use crate::secrets::{Choice, Taking};
 use crate::{Goal, Kind, Part, Plan, State, Step, Validated, serving};
@@ -209,6 +209,10 @@ fn disk(world: &World<'_>) -> Vec<Change> {
 }
 
 fn name(world: &World<'_>, plan: &Plan) -> Option<Change> {
+    if world.validated.goal == Goal::Serve && !is_named(world.validated, &world.observed.children) {
+        // It is to have none: the one in force is given back, and none takes its place.
+        return None;
+    }
     let in_force = other_name(world)?;
     let field = "/spec/network/hostname";
     if let Some(State::Refused(why)) = plan.state(Part::Rename) {

@@ -271,37 +271,6 @@ async fn consumers_end_whatever_they_are_about_when_brokers_go() {
     }
 }
 
-/// Ends a consumer while its second join waits, unless the machine was too busy for that; how long the end took.
-async fn ended_while_its_join_waits() -> Duration {
-    let cluster = cluster();
-    let settings = settings(&cluster);
-    // The first join is answered after three seconds, so that it has a name in the group. What that was for comes to nothing; the
-    // next join waits for five seconds, as it does for a member that is gone.
-    let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
-    cluster.request_errors(RDKafkaApiKey::SyncGroup, &[refused; 500]);
-    let begun = Instant::now();
-    let consumer = Consumer::start(settings.clone());
-    let state = Arc::clone(&consumer.state);
-    // By the clock of the brokers, whose joins last equally long however busy the consumer is.
-    until("the second join", || begun.elapsed() >= Duration::from_millis(4_200)).await;
-    assert!(state.snapshot().partitions.is_empty(), "the fault did not fire: it was let in");
-    let (ended, took) = consumer.stop().await;
-    ended.unwrap();
-    assert!(took < settings.grace + END + Duration::from_secs(1), "{took:?}");
-    took
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_to_end_while_its_join_waits_leaves_the_group_once_that_is_answered() {
-    // On a busy machine one may begin so late that its first join waits yet, or be told so late that the second one is over.
-    for _ in 0..5 {
-        if ended_while_its_join_waits().await > LEAVE {
-            return;
-        }
-    }
-    panic!("the fault did not fire: nothing was waited for");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_is_worked_off_without_a_pause_and_work_that_stands_still_pauses() {
     const RECORDS: usize = 2_000;

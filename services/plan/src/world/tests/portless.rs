@@ -5,7 +5,8 @@ use resources::QuestDBSpec;
 use resources::names::condition;
 
 use super::model::World;
-use super::operations::{Operation, change, operation};
+use super::operations::{Operation, change, operation, other_name};
+use super::oracle::check_end;
 use super::reach::condition as told;
 use super::runner::{ENOUGH, pass, settle};
 use super::{check_serving, serving};
@@ -17,6 +18,7 @@ use crate::{Part, State};
 pub(super) const PORTLESS: &[Operation] = &[
     operation("create without host ports", fresh, |_| {}),
     operation("no host ports", serving, |world| change(world, no_host_ports)),
+    operation("no host ports, and another name", serving, |world| change(world, no_ports_and_another_name)),
     operation("host ports again", serving_without, |world| change(world, host_ports)),
     operation("another machine without host ports", serving_without, |world| {
         change(world, |spec| "m7i.xlarge".clone_into(&mut spec.compute.instance_type));
@@ -25,6 +27,11 @@ pub(super) const PORTLESS: &[Operation] = &[
 
 pub(super) fn no_host_ports(spec: &mut QuestDBSpec) {
     spec.network.host_ports = Some(false);
+}
+
+fn no_ports_and_another_name(spec: &mut QuestDBSpec) {
+    no_host_ports(spec);
+    other_name(spec);
 }
 
 fn host_ports(spec: &mut QuestDBSpec) {
@@ -45,6 +52,19 @@ fn serving_without() -> World {
 
 fn answers_at(world: &World) -> String {
     world.resource.status.as_ref().unwrap().endpoints.as_ref().unwrap().pg.clone()
+}
+
+/// Status would tell of it until the next look, long after the name in force was given back.
+#[test]
+fn no_other_name_is_to_come_where_there_is_to_be_none() {
+    let mut world = serving();
+    change(&mut world, |spec| "m7i.xlarge".clone_into(&mut spec.compute.instance_type));
+    settle(&mut world, None, false);
+    change(&mut world, no_ports_and_another_name);
+    settle(&mut world, None, false);
+    check_end(&world, "another name, and none");
+    let status = world.resource.status.unwrap();
+    assert_eq!((status.dns, status.pending), (None, Vec::new()));
 }
 
 #[test]
