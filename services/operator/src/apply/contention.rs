@@ -8,7 +8,7 @@
 pub(super) mod firewall;
 pub(super) mod tags;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,9 +27,10 @@ const OFTEN: u32 = 2;
 /// Between two repairs of what is fought over and not left: of one thing in EC2, or of a firewall.
 const PACE: Duration = Duration::from_mins(1);
 
-/// Repairs of objects that somebody else changes.
+/// Repairs of objects that somebody else changes. Sorted, so that those of one database stand side by side: each pass asks for them,
+/// and after many databases were made there are some of each.
 #[derive(Default)]
-pub(crate) struct Contention(Mutex<HashMap<Object, Repairs>>);
+pub(crate) struct Contention(Mutex<BTreeMap<Object, Repairs>>);
 
 /// Whose child, what, which.
 type Object = (String, &'static str, String);
@@ -86,12 +87,12 @@ enum Known {
 }
 
 impl Contention {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Object, Repairs>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Object, Repairs>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those that still count.
-    fn recent(&self, now: Instant) -> MutexGuard<'_, HashMap<Object, Repairs>> {
+    fn recent(&self, now: Instant) -> MutexGuard<'_, BTreeMap<Object, Repairs>> {
         let mut all = self.lock();
         all.retain(|_, repairs| now.duration_since(repairs.last) < WHILE);
         all
@@ -131,8 +132,8 @@ impl Contention {
     /// How long it is until something of a database that is fought over, and waits for its turn, has it.
     pub(crate) fn waits(&self, uid: &str, now: Instant) -> Option<Duration> {
         let all = self.lock();
-        let of_database = all.iter().filter(|((owner, ..), _)| owner == uid);
-        of_database.filter_map(|(_, repairs)| repairs.turn(now)).min()
+        let turns = of_database(&all, uid).filter_map(|(_, repairs)| repairs.turn(now));
+        turns.min()
     }
 
     fn repaired(&self, object: Object, intention: &str, contests: &[Contest], now: Instant) {
@@ -144,9 +145,18 @@ impl Contention {
     }
 }
 
+/// Those of what one database has.
+fn of_database<'a>(
+    all: &'a BTreeMap<Object, Repairs>,
+    uid: &'a str,
+) -> impl Iterator<Item = (&'a Object, &'a Repairs)> {
+    let first: Object = (uid.to_owned(), "", String::new());
+    all.range(first..).take_while(move |((owner, ..), _)| owner == uid)
+}
+
 /// The repairs of an object under an intention, one of which is done now.
 fn of<'a>(
-    all: &'a mut HashMap<Object, Repairs>,
+    all: &'a mut BTreeMap<Object, Repairs>,
     object: Object,
     intention: &str,
     now: Instant,
@@ -252,6 +262,18 @@ mod tests {
         assert_eq!(contention.known(&object(), "two", now), Known::First);
         assert_eq!(fight(&contention, "two", same, now), Some(3));
         assert_eq!(contention.known(&object(), "two", now + WHILE), Known::First);
+    }
+
+    #[test]
+    fn of_many_databases_only_what_the_asked_one_has_is_looked_at() {
+        let mut all = BTreeMap::new();
+        for owner in ["u", "uid", "uid2", "v"] {
+            for (kind, name) in [("", ""), ("Service", "trades"), ("Tags", "vol-1")] {
+                all.insert((owner.to_owned(), kind, name.to_owned()), Repairs::new("", Instant::now()));
+            }
+        }
+        let found = |uid: &str| of_database(&all, uid).count();
+        assert_eq!(["", "ui", "uid", "v", "w"].map(found), [0, 0, 3, 3, 0]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cloud::Tags;
 
-use super::{Contention, Object, Repairs, WHILE, of};
+use super::{Contention, Object, Repairs, WHILE, of, of_database};
 use crate::apply::Pass;
 use crate::error::Error;
 
@@ -79,8 +79,8 @@ impl Contention {
     /// moment ago.
     pub(super) fn of_tags(&self, uid: &str, now: Instant) -> Vec<String> {
         let all = self.lock();
-        let told = all.iter().filter_map(|((owner, kind, resource), repairs)| {
-            let counts = owner == uid && *kind == KIND && now.duration_since(repairs.last) < WHILE;
+        let told = of_database(&all, uid).filter_map(|((_, kind, resource), repairs)| {
+            let counts = *kind == KIND && now.duration_since(repairs.last) < WHILE;
             if counts { told(resource, repairs) } else { None }
         });
         let mut told: Vec<String> = told.collect();
