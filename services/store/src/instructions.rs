@@ -7,7 +7,6 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::document::{DesiredDocument, word};
-use crate::mint::is_gone;
 use crate::{Database, Error, Transaction};
 
 /// A minted desired state with all that its record says.
@@ -86,9 +85,11 @@ pub(crate) use refused;
 
 /// No cluster was heard to take it, because a later one took its place on the way, and what was made of it and has no way back of
 /// its own was refused: a deletion, or the way back to this very state. Then it is likely that this state is what cannot be taken.
+/// A cluster took it also where it ended since, by its time or by a later one: the first of its steps tells.
 macro_rules! doubtful {
     () => {
-        "(o.state not in ('succeeded', 'running') and exists (select from operations r \
+        "(o.state not in ('succeeded', 'running') and not o.steps @> '[{\"name\": \"apply\", \"state\": \"succeeded\"}]' \
+         and exists (select from operations r \
          where r.database_id = i.database_id and (r.epoch, r.seq) > (i.epoch, i.seq) and r.state = 'failed' \
          and r.failure_code not in ('deadline', 'conflict') and (r.reverts is not null or r.kind = 'delete')))"
     };
@@ -146,7 +147,8 @@ impl Transaction {
     }
 
     /// The state that the first statement finds. Where that is doubtful, the one that was taken instead, which the second one finds,
-    /// if there is any and neither of them ends what the other one has living.
+    /// if there is any: but in the run state that was found, and no less careful. That it runs, is paused or ends was asked for all
+    /// the same.
     async fn state(
         &mut self,
         (statement, taken): (&'static str, &'static str),
@@ -160,8 +162,10 @@ impl Transaction {
             return Ok(Some(found));
         }
         let taken = self.state_row(taken, locked, position).await?.map(Desired::try_from).transpose()?;
-        let of_one_life = |other: &Desired| is_gone(other.run_state) == is_gone(found.run_state);
-        Ok(Some(taken.filter(of_one_life).unwrap_or(found)))
+        Ok(Some(match taken {
+            Some(taken) => Desired { run_state: found.run_state, ..taken }.as_careful_as(&found),
+            None => found,
+        }))
     }
 
     async fn state_row(

@@ -96,7 +96,7 @@ pub(crate) async fn write(
 }
 
 /// Whether a run state means that the database is gone for its users.
-pub(crate) const fn is_gone(state: RunState) -> bool {
+const fn is_gone(state: RunState) -> bool {
     match state {
         RunState::Running | RunState::Paused => false,
         RunState::Deleted | RunState::Purged => true,

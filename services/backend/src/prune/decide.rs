@@ -3,8 +3,8 @@
 //! A state is needed while something may begin with it: the relay and the sweep publish the newest, a change goes on from the
 //! newest that was not refused, and a way back leads to the newest before it that was carried out or, where none was, to the
 //! newest that was not refused. Where that is doubtful, both begin with the newest that was taken, which was carried out or is still
-//! open. Whatever else was minted, nothing comes back to. *Invariant:* what is not needed now is never needed later: ends are final,
-//! and the newest position only rises.
+//! open, in the run state of the other. Whatever else was minted, nothing comes back to. *Invariant:* what is not needed now is
+//! never needed later: ends are final, and the newest position only rises.
 
 use std::time::Duration;
 
@@ -104,6 +104,8 @@ mod tests {
         Succeeded,
         Superseded,
         OutOfTime,
+        /// Out of time, and a cluster had taken it.
+        Late,
         Refused,
         /// Refused, without a way back.
         Stuck,
@@ -123,8 +125,15 @@ mod tests {
         }
     }
 
-    const MOVES: [Came; 6] =
-        [Came::Taken, Came::Succeeded, Came::Superseded, Came::OutOfTime, Came::Refused, Came::Stuck];
+    const MOVES: [Came; 7] = [
+        Came::Taken,
+        Came::Succeeded,
+        Came::Superseded,
+        Came::OutOfTime,
+        Came::Late,
+        Came::Refused,
+        Came::Stuck,
+    ];
 
     /// A database's operations, and whether their states are still there.
     #[derive(Debug, Default)]
@@ -139,23 +148,26 @@ mod tests {
                 .map(|(number, _)| number)
         }
 
-        /// What was found, or where that is doubtful what was taken before this one, if anything was.
-        fn sure(&self, all: bool, found: Option<usize>, before: usize) -> Option<usize> {
-            let number = found?;
-            let is_stuck = self.0[number..].iter().any(|(came, _)| *came == Came::Stuck);
-            if self.0[number].0.is_taken() || !is_stuck {
-                return found;
+        /// What was found, and with it again what is begun with or, where that is doubtful, what was taken before this one, if
+        /// anything was.
+        fn sure(&self, all: bool, found: Option<usize>, before: usize) -> Option<(usize, usize)> {
+            let found = found?;
+            let came = self.0[found].0;
+            let is_stuck = self.0[found..].iter().any(|(came, _)| *came == Came::Stuck);
+            if came.is_taken() || came == Came::Late || !is_stuck {
+                return Some((found, found));
             }
-            self.unrefused(all).rfind(|other| *other < before && self.0[*other].0.is_taken()).or(found)
+            let taken = self.unrefused(all).rfind(|other| *other < before && self.0[*other].0.is_taken());
+            Some((found, taken.unwrap_or(found)))
         }
 
         /// What `store::Transaction::base` finds.
-        fn base(&self, all: bool) -> Option<usize> {
+        fn base(&self, all: bool) -> Option<(usize, usize)> {
             self.sure(all, self.unrefused(all).next_back(), self.0.len())
         }
 
         /// What `store::Transaction::last_good` finds before the newest.
-        fn last_good(&self, all: bool) -> Option<usize> {
+        fn last_good(&self, all: bool) -> Option<(usize, usize)> {
             let good = |number: usize| self.0[number].0 == Came::Succeeded || self.0[number].0.is_open();
             let before = self.unrefused(all).filter(|number| number + 1 < self.0.len());
             let found = before.max_by_key(|number| (good(*number), *number));
@@ -163,7 +175,7 @@ mod tests {
         }
 
         /// What `store::Transaction::before` finds before the newest.
-        fn before(&self, all: bool) -> Option<usize> {
+        fn before(&self, all: bool) -> Option<(usize, usize)> {
             let found = self.unrefused(all).rfind(|number| number + 1 < self.0.len());
             self.sure(all, found, self.0.len().saturating_sub(1))
         }
@@ -204,7 +216,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_taken_away_every_change_and_every_way_back_begins_with_the_same(
-            steps in proptest::collection::vec((0_usize..9, any::<usize>()), 1..80)
+            steps in proptest::collection::vec((0_usize..10, any::<usize>()), 1..80)
         ) {
             let mut history = History::default();
             for (step, which) in steps {

@@ -51,6 +51,14 @@ impl Try {
         transaction.commit().await.unwrap();
     }
 
+    async fn supersede(&self, created: &Created, operation: OperationId, by: Position) {
+        let mut transaction = self.store.begin().await.unwrap();
+        transaction.lock_database(None, created.id).await.unwrap().unwrap();
+        let record = transaction.lock_operation(operation).await.unwrap().unwrap();
+        transaction.supersede(&record, by).await.unwrap();
+        transaction.commit().await.unwrap();
+    }
+
     async fn end_of(&self, operation: OperationId) -> (OperationState, Option<OperationId>) {
         let record = self.store.operation(None, operation).await.unwrap().unwrap();
         (record.operation.state, record.superseded_by)
@@ -177,21 +185,65 @@ async fn what_was_passed_over_is_begun_with_until_the_way_back_to_it_is_refused(
     }
 }
 
-/// The newest that was taken ends the database, the one that nobody took brings it back: nobody asked for that end.
+/// A cluster has it: its time ran out, or it was cancelled, and it is the way back that cannot be taken.
 #[tokio::test]
-async fn no_change_ends_what_was_to_be_brought_back() {
-    let scene = Try::new().await;
-    let created = scene.create("trades").await;
-    scene.change(created.id, |desired| desired.run_state = RunState::Deleted).await;
-    scene.hear(vec![carried_out(&created, 2)], Vec::new()).await;
-    scene.change(created.id, |desired| desired.run_state = RunState::Running).await;
-    let back = scene.resize(&created, 100).await;
-    scene
-        .ask(&format!("update operations set reverts = '{}' where id = '{back}'", created.first.operation))
-        .await;
-    scene.hear(Vec::new(), vec![outcome(created.id, at(4), OutcomeKind::Refused)]).await;
-    let base = scene.base(&created).await.unwrap();
-    assert_eq!((base.run_state, base.storage.size_gib), (RunState::Running, 50));
+async fn what_was_taken_is_begun_with_though_it_ended_and_the_way_back_was_refused() {
+    for cancelled in [false, true] {
+        let scene = Try::new().await;
+        let created = scene.create("trades").await;
+        scene.hear(vec![carried_out(&created, 1)], Vec::new()).await;
+        let late = scene.resize(&created, 100).await;
+        scene.hear(Vec::new(), vec![outcome(created.id, at(2), OutcomeKind::Applied)]).await;
+        assert_eq!(scene.end_of(late).await.0, OperationState::Running);
+        if !cancelled {
+            scene.fail_by_deadline(&created, late).await;
+        }
+        let back = scene.resize(&created, 200).await;
+        scene.ask(&format!("update operations set reverts = '{late}' where id = '{back}'")).await;
+        if cancelled {
+            scene.supersede(&created, late, at(3)).await;
+        }
+        scene.hear(Vec::new(), vec![outcome(created.id, at(3), OutcomeKind::Refused)]).await;
+        assert_eq!(scene.end_of(back).await.0, OperationState::Failed);
+        assert_eq!(scene.base(&created).await.map(|desired| desired.storage.size_gib), Some(100));
+        assert_eq!(scene.before(&created, at(3)).await, Some(100));
+    }
+}
+
+/// The newest that was taken ends the database and the one that nobody took brings it back, or the other way round: what it should
+/// be was asked for, and only what else is in it is doubtful.
+#[tokio::test]
+async fn no_change_ends_what_was_to_be_brought_back_nor_brings_back_what_was_to_end() {
+    for (taken, doubtful) in [(RunState::Deleted, RunState::Running), (RunState::Running, RunState::Deleted)]
+    {
+        let scene = Try::new().await;
+        let created = scene.create("trades").await;
+        scene
+            .change(created.id, |desired| {
+                desired.run_state = taken;
+                desired.deletion_protection = !taken.is_end();
+            })
+            .await;
+        scene.hear(vec![carried_out(&created, 2)], Vec::new()).await;
+        scene
+            .change(created.id, |desired| {
+                desired.run_state = doubtful;
+                desired.deletion_protection = false;
+                desired.storage.size_gib = 100;
+            })
+            .await;
+        let back = scene.resize(&created, 200).await;
+        scene
+            .ask(&format!(
+                "update operations set reverts = '{}' where id = '{back}'",
+                created.first.operation
+            ))
+            .await;
+        scene.hear(Vec::new(), vec![outcome(created.id, at(4), OutcomeKind::Refused)]).await;
+        let base = scene.base(&created).await.unwrap();
+        assert_eq!((base.run_state, base.storage.size_gib), (doubtful, 50));
+        assert!(!base.deletion_protection, "an end with a protection is refused");
+    }
 }
 
 #[tokio::test]
