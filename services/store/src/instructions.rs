@@ -83,15 +83,24 @@ macro_rules! refused {
 }
 pub(crate) use refused;
 
+/// A cluster was heard to take it. Where it ended since, by its time or by a later one, the first of its steps tells.
+macro_rules! was_taken {
+    () => {
+        "(o.state in ('succeeded', 'running') or o.steps @> '[{\"name\": \"apply\", \"state\": \"succeeded\"}]')"
+    };
+}
+
 /// No cluster was heard to take it, because a later one took its place on the way, and what was made of it and has no way back of
 /// its own was refused: a deletion, or the way back to this very state. Then it is likely that this state is what cannot be taken.
-/// A cluster took it also where it ended since, by its time or by a later one: the first of its steps tells.
 macro_rules! doubtful {
     () => {
-        "(o.state not in ('succeeded', 'running') and not o.steps @> '[{\"name\": \"apply\", \"state\": \"succeeded\"}]' \
-         and exists (select from operations r \
-         where r.database_id = i.database_id and (r.epoch, r.seq) > (i.epoch, i.seq) and r.state = 'failed' \
-         and r.failure_code not in ('deadline', 'conflict') and (r.reverts is not null or r.kind = 'delete')))"
+        concat!(
+            "(not ",
+            was_taken!(),
+            " and exists (select from operations r \
+             where r.database_id = i.database_id and (r.epoch, r.seq) > (i.epoch, i.seq) and r.state = 'failed' \
+             and r.failure_code not in ('deadline', 'conflict') and (r.reverts is not null or r.kind = 'delete')))"
+        )
     };
 }
 
@@ -144,6 +153,20 @@ impl Transaction {
     pub async fn last_good(&mut self, locked: &Database, before: Position) -> Result<Option<Desired>, Error> {
         let statement = unrefused!("<", "o.state in ('succeeded', 'pending', 'running') desc, ");
         self.state((statement, taken!("<")), locked, before).await
+    }
+
+    /// Whether no cluster ever took any state of a locked database, by all that was heard.
+    pub async fn is_untaken(&mut self, locked: &Database) -> Result<bool, Error> {
+        sqlx::query_scalar(concat!(
+            "select not exists (select from observations where database_id = $1 and present) \
+             and not exists (select from operations o where o.database_id = $1 and ",
+            was_taken!(),
+            ")"
+        ))
+        .bind(locked.id.uuid())
+        .fetch_one(&mut *self.inner)
+        .await
+        .map_err(Error::from_sqlx)
     }
 
     /// The state that the first statement finds. Where that is doubtful, the one that was taken instead, which the second one finds,

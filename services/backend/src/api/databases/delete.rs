@@ -51,6 +51,12 @@ pub(crate) async fn delete(
         Some(base) => lifecycle::delete(&locked.desired, base).map_err(refusal)?,
         None => never_taken(&locked)?,
     };
+    let is_living = base.as_ref().is_some_and(|base| !base.run_state.is_end());
+    let next = if locked.desired.run_state.is_end() && is_living && transaction.is_untaken(&locked).await? {
+        next.as_ref().map(bare)
+    } else {
+        next
+    };
     let Some(desired) = next else {
         let before = transaction.newest_operation(id, OperationKind::Delete).await?;
         let before =
@@ -66,6 +72,13 @@ pub(crate) async fn delete(
     api.ring();
     tracing::info!(db.id = %id, db.position = %position, "deletion asked for");
     Ok(answer::send(answer::accepted(&body, etag(position))?, false))
+}
+
+/// A deletion again, where it was refused and no cluster is known to have taken anything: what it was made of may be just what is
+/// refused, so nothing of that is left. What becomes of a volume stays as it was asked for: silence is no proof that there is none.
+fn bare(again: &Desired) -> Desired {
+    let evidence = Evidence { provisioned: again.storage.provisioned, seen: false, refused: true };
+    Desired { run_state: again.run_state, ..take_back(again, evidence) }
 }
 
 /// The end of a database of which no cluster ever took any state. Its protection is one all the same.

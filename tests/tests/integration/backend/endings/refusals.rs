@@ -112,6 +112,28 @@ async fn a_bad_change_that_was_passed_over_is_not_in_the_way_for_ever() {
     }
 }
 
+/// Its own record was passed over by that of its deletion. A volume is not destroyed: silence is no proof that there is none.
+#[tokio::test]
+async fn a_bad_create_that_was_passed_over_is_not_in_the_way_of_its_deletion_for_ever() {
+    for is_taken in [false, true] {
+        let app = App::new().await;
+        let wish = json!({"name": "trades", "region": "eu-west-1", "config": {"bad.key": "1"}});
+        let made = app.create(&app.acme, &wish).await.body;
+        let id = text(&made["database"]["id"]);
+        if is_taken {
+            app.hear(vec![observation(id_of(&made), 1, 0)], Vec::new()).await;
+        }
+        app.delete(id).await;
+        app.hear(Vec::new(), vec![outcome(id_of(&made), 2, OutcomeKind::Refused)]).await;
+        assert_eq!(app.judged().await.stuck, 1);
+        let again = app.delete(id).await;
+        assert_eq!(again.status, 202, "{again:?}");
+        let database = &again.body["database"];
+        let expected = if is_taken { json!({"bad.key": "1"}) } else { json!({}) };
+        assert_eq!((text(&database["run_state"]), &database["config"]), ("deleted", &expected));
+    }
+}
+
 #[tokio::test]
 async fn a_refused_create_goes_without_what_was_refused() {
     let app = App::new().await;
