@@ -117,8 +117,9 @@ impl Streams {
     async fn round(&self, store: &Store, looked: &mut Instant) -> Result<bool, String> {
         let more = self.feed(store).await?;
         if looked.elapsed() >= LOOK {
-            self.look(store).await?;
+            // Also where that fails: what is new is not held up by it each time.
             *looked = Instant::now();
+            self.look(store).await?;
         }
         Ok(more)
     }
