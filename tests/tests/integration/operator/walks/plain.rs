@@ -35,6 +35,8 @@ pub(super) fn plain(kind: &str, object: &DynamicObject) -> Value {
         // Generations.
         "StatefulSet" => drop_field(&mut value, "/status", "observedGeneration"),
         "Pod" => {
+            // One that was made a moment after its spec named something does not know which version of that it read.
+            drop_field(&mut value, "/metadata/annotations", names::READ_AT_START);
             drop_field(&mut value, "/status", "observedGeneration");
             let conditions = value.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
             for condition in conditions.into_iter().flatten() {
