@@ -4,10 +4,9 @@
 
 use std::time::Duration;
 
-use cloud::{Cloud as _, Select};
 use testkit::{Console, cluster, eventually, unique};
 
-use crate::main_job::{aws, ready_of};
+use crate::main_job::{disks, machines, ready_of};
 use crate::support::{alone, crash, create, ended, ops_address, pid};
 
 const BACK: Duration = Duration::from_secs(90);
@@ -35,11 +34,10 @@ async fn every_program_dies_once_on_the_way() {
     database.ask("select 1").await.unwrap();
 
     // A crash between a call and its record never makes a second machine or volume.
-    let (aws, id) = (aws(home).await, &database.id);
-    let instances = aws.describe_instances(&Select::database(&home.name, id)).await.unwrap();
-    let living: Vec<_> = instances.iter().filter(|instance| !instance.state.is_ending()).collect();
-    assert_eq!(living.len(), 1, "{id}: {instances:#?}");
-    let volumes = aws.describe_volumes(&Select::database(&home.name, id)).await.unwrap();
+    let id = &database.id;
+    let living = machines(home, id).await;
+    assert_eq!(living.len(), 1, "{id}: {living:#?}");
+    let volumes = disks(home, id).await;
     assert_eq!(volumes.len(), 1, "{id}: {volumes:#?}");
 
     let events = console

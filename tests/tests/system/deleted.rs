@@ -5,12 +5,11 @@
 
 use std::path::Path;
 
-use cloud::{Cloud as _, Select};
 use futures::join;
 use serde_json::json;
 use testkit::{ClusterFacts, Console, cluster, eventually, stack, unique};
 
-use crate::main_job::{Ready, aws, ready, ready_resource, volumes};
+use crate::main_job::{Ready, disks, machines, ready, ready_resource, volumes};
 use crate::support::{ROAD, ended, kubectl, whole};
 
 /// Bindings of the policies that stand in the way of it.
@@ -74,11 +73,9 @@ async fn again(console: &Console, home: &ClusterFacts, before: &Ready, what: &[&
 async fn is_the_same(console: &Console, home: &ClusterFacts, before: &Ready, after: &Ready) {
     assert_eq!((&after.id, &after.volume), (&before.id, &before.volume));
     has_both_rows(after, "once it is there again").await;
-    let aws = aws(home).await;
-    let disks = aws.describe_volumes(&Select::database(&home.name, &before.id)).await.unwrap();
+    let disks = disks(home, &before.id).await;
     assert_eq!(disks.len(), 1, "{disks:#?}");
-    let mut machines = aws.describe_instances(&Select::database(&home.name, &before.id)).await.unwrap();
-    machines.retain(|machine| !machine.state.is_ending());
+    let machines = machines(home, &before.id).await;
     assert_eq!(machines.len(), 1, "{machines:#?}");
     let accepted = console.delete(&format!("/v1/databases/{}", before.id)).await.unwrap();
     let operation = ended(console, accepted["operation"]["id"].as_str().unwrap()).await;

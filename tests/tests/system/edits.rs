@@ -49,8 +49,11 @@ impl Used {
     /// The uid of its pod.
     async fn pod(&self) -> String {
         let name = names::pod(&self.database.resource);
-        let found = get(self.home, "pod", &self.database.namespace, &name).await.unwrap();
-        found["metadata"]["uid"].as_str().unwrap().to_owned()
+        eventually(ROAD, "the pod", async || {
+            let found = get(self.home, "pod", &self.database.namespace, &name).await?;
+            Some(found["metadata"]["uid"].as_str()?.to_owned())
+        })
+        .await
     }
 
     /// What QuestDB answers to whoever knows its name.
@@ -61,7 +64,9 @@ impl Used {
 
     async fn records(&self) -> Vec<DnsRecord> {
         let zone = HostedZoneId::new(&self.home.hosted_zone_id);
-        aws(self.home).await.list_records(&zone, &self.host).await.unwrap()
+        let aws = aws(self.home).await;
+        // Route 53 limits the calls of all together, and who waits for the name asks for it all the while.
+        eventually(ROAD, "its records", async || aws.list_records(&zone, &self.host).await.ok()).await
     }
 
     /// It came to this phase: nobody answers to its name, and its disk is there and on no machine.

@@ -5,7 +5,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use cloud::{Cloud as _, Select, VolumeId};
+use cloud::{Cloud as _, Instance, Select, VolumeId};
 use serde_json::Value;
 use testkit::{ClusterFacts, Console, cluster, eventually, stack, unique};
 
@@ -92,10 +92,24 @@ impl Ready {
     }
 }
 
-/// A volume as EC2 shows it.
+/// A volume as EC2 shows it, once that has the patience: operators and all tests ask the same one.
 pub(crate) async fn volumes(cluster: &ClusterFacts, id: &str) -> Vec<cloud::Volume> {
-    let aws = aws(cluster).await;
-    aws.describe_volumes(&Select::one(VolumeId::new(id))).await.unwrap()
+    let (aws, one) = (aws(cluster).await, Select::one(VolumeId::new(id)));
+    eventually(ROAD, "the volume at EC2", async || aws.describe_volumes(&one).await.ok()).await
+}
+
+/// The machines of a database that are not ending, likewise.
+pub(crate) async fn machines(cluster: &ClusterFacts, database: &str) -> Vec<Instance> {
+    let (aws, its) = (aws(cluster).await, Select::database(&cluster.name, database));
+    let mut found = eventually(ROAD, "its machines", async || aws.describe_instances(&its).await.ok()).await;
+    found.retain(|machine| !machine.state.is_ending());
+    found
+}
+
+/// The volumes that have the tags of a database, likewise.
+pub(crate) async fn disks(cluster: &ClusterFacts, database: &str) -> Vec<cloud::Volume> {
+    let (aws, its) = (aws(cluster).await, Select::database(&cluster.name, database));
+    eventually(ROAD, "its volumes", async || aws.describe_volumes(&its).await.ok()).await
 }
 
 /// EC2 and Route 53 of a cluster's region.

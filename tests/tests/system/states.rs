@@ -3,7 +3,7 @@
 
 #![cfg(test)]
 
-use cloud::{Cloud as _, InstanceId, Protection, Select};
+use cloud::{Cloud as _, InstanceId, Protection};
 use reqwest::Method;
 use resources::names;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use testkit::{ClusterFacts, Console, cluster, eventually, unique};
 
 use crate::change::machine;
 use crate::crash::crash_and_return;
-use crate::main_job::{Ready, aws, ready, ready_of, volumes};
+use crate::main_job::{Ready, aws, machines, ready, ready_of, volumes};
 use crate::support::{ROAD, alone, create, ended, kubectl, objects, whole};
 use crate::upgrade::get;
 
@@ -102,11 +102,11 @@ async fn node_healthy(home: &ClusterFacts, database: &Ready) -> Option<(String, 
 
 /// Its machine is the only one, may not be ended, and has the disk.
 async fn machine_is_kept(home: &ClusterFacts, database: &Ready, id: &InstanceId) {
-    let aws = aws(home).await;
-    let mut machines = aws.describe_instances(&Select::database(&home.name, &database.id)).await.unwrap();
-    machines.retain(|machine| !machine.state.is_ending());
+    let machines = machines(home, &database.id).await;
     assert!(machines.len() == 1 && machines[0].id == *id, "{id}: {machines:#?}");
-    assert_eq!(aws.describe_protection(id).await.unwrap(), Protection::ON, "{id}");
+    let aws = aws(home).await;
+    let protection = async || aws.describe_protection(id).await.ok();
+    assert_eq!(eventually(ROAD, "its protection", protection).await, Protection::ON, "{id}");
     assert_eq!(machine(home, database).await, id.as_str());
 }
 
