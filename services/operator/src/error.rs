@@ -61,8 +61,9 @@ pub enum Error {
     GivenUp,
     /// EC2 has no room for the volume of a database where its machine is.
     #[error(
-        "EC2 has no room now for a volume of that kind in {zone}, where its machine is: it is asked for again every few minutes; who does \
-         not want to wait deletes the database and makes it again in another zone (spec.zone), or with another spec.storage.type"
+        "EC2 has no room now for a volume of that kind in {zone}, where its machine is (InsufficientVolumeCapacity): if another zone may \
+         take the database, it goes there by itself; else it is asked for again every few minutes, and who does not want to wait deletes \
+         the database and makes it again in another zone (spec.zone), or with another spec.storage.type"
     )]
     NoRoom {
         /// Where.

@@ -202,7 +202,7 @@ async fn a_database_without_a_disk_goes_to_another_zone_when_there_is_no_room_fo
     let text = eventually(PATIENCE, "a word on the zone", async || {
         let found = api.get(&subject.name).await.unwrap();
         let (status, _, text) = word(&found, condition::READY)?;
-        (status == "False" && text.contains("another zone")).then(|| text.to_owned())
+        (status == "False" && text.contains("asked for in another zone")).then(|| text.to_owned())
     })
     .await;
     assert!(text.contains("InsufficientVolumeCapacity"), "{text}");
