@@ -93,6 +93,11 @@ pub(crate) async fn look(
         return Ok(());
     }
     (observed.secrets, observed.references) = given.seen(&reference, validated);
+    Box::pin(read(context, validated, observed)).await
+}
+
+/// Reads what has to be read of the Secrets of a database that is to serve.
+async fn read(context: &Context, validated: &Validated, observed: &mut Observed) -> Result<(), Error> {
     let subject = &validated.subject;
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &subject.namespace);
     let own = names::credentials(&subject.name);

@@ -54,7 +54,7 @@ async fn everything(
         at: context.clock.now(),
     };
     if looks {
-        strays::find(context, resource, validated, &mut observed).await?;
+        Box::pin(strays::find(context, resource, validated, &mut observed)).await?;
     }
     given::look(context, resource, validated, &mut observed).await?;
     let subject = &validated.subject;
@@ -73,7 +73,7 @@ async fn everything(
     }
     plan::put_right(resource, &validated.subject, &mut observed.account);
     if !settled {
-        observed.account.source = source(context, resource, validated, &observed).await?;
+        observed.account.source = Box::pin(source(context, resource, validated, &observed)).await?;
         observed.account.copies = last_copies(context, validated, &observed).await?;
     }
     look_closer(context, resource, validated, &mut observed).await?;

@@ -41,8 +41,8 @@ const BROKEN: Duration = Duration::from_secs(30);
 pub(crate) async fn pass(resource: &QuestDB, context: &Context) -> Result<Next, Error> {
     if let Some(what) = plan::misread(resource) {
         // Told beside it, because a report is a write to it, too.
-        context.events.wrong(resource, MISREAD, what.clone()).await;
-        shown::ask(context, resource, |shown| plan::misread(shown).is_none()).await;
+        Box::pin(context.events.wrong(resource, MISREAD, what.clone())).await;
+        Box::pin(shown::ask(context, resource, |shown| plan::misread(shown).is_none())).await;
         return Err(Error::Definition { what });
     }
     let namespace = resource.metadata.namespace.as_deref();
@@ -87,18 +87,20 @@ pub(crate) fn until_seen(unseen: &Unseen, share: f64) -> Duration {
     }
 }
 
+/// What is seldom done, and asks much of others, is in a box of its own: what it remembers meanwhile is not to be carried around by
+/// every pass.
 async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Error> {
     let suspended = plan::is_suspended(resource);
     if suspended && kubernetes::lost_its_hold(resource) {
         // Nothing else is done meanwhile, but without it a deletion would not wait.
-        kubernetes::hold(context, resource, None).await?;
+        Box::pin(kubernetes::hold(context, resource, None)).await?;
         return Ok(Next::Change);
     }
     let Some(subject) = Subject::of(resource, &context.settings) else {
         if suspended {
             return suspend(context, resource, None).await;
         }
-        return identity::settle(context, resource).await;
+        return Box::pin(identity::settle(context, resource)).await;
     };
     let named = (&subject, "spec.instruction.databaseId");
     if let Some(doubt) = identity::doubt(context, resource, named).await? {
@@ -106,7 +108,7 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
         if suspended {
             return suspend(context, resource, None).await;
         }
-        return identity::refuse(context, resource, &doubt).await;
+        return Box::pin(identity::refuse(context, resource, &doubt)).await;
     }
     let in_force = context.caches.in_force(&subject);
     let validated = match plan::validate_over(resource, subject.clone(), &context.settings, &in_force) {

@@ -56,6 +56,16 @@ pub(crate) async fn write(
     if resource.status.as_ref() == Some(&status) {
         return Ok(());
     }
+    // It takes kilobytes, which are not to be carried around by every pass that has nothing to say.
+    Box::pin(say(context, resource, status, resource_version)).await
+}
+
+async fn say(
+    context: &Context,
+    resource: &QuestDB,
+    status: QuestDBStatus,
+    resource_version: Option<&str>,
+) -> Result<(), Error> {
     let before = resource.status.as_ref().and_then(|status| status.phase);
     let after = status.phase;
     let mut report = resource.clone();

@@ -72,14 +72,15 @@ pub(crate) async fn apply(
             written.skipped = true;
             continue;
         }
-        if let Err(error) = pass.act(action, &mut written).await {
+        // A step asks much of others: what it remembers meanwhile is not to be carried around by every pass.
+        if let Err(error) = Box::pin(pass.act(action, &mut written)).await {
             if let Error::Contended { what } = &error {
                 written.applied.contended.push(what.clone());
             }
             if matches!(error, Error::Denied { .. }) {
                 written.applied.denied.push(error.stable());
             }
-            let failure = fail(&pass, action, &error).await;
+            let failure = Box::pin(fail(&pass, action, &error)).await;
             if !rests(action.part, &error) {
                 written.failed_now.push(failure.clone());
             }
@@ -112,7 +113,6 @@ fn rests(part: Part, error: &Error) -> bool {
 impl Pass<'_> {
     async fn act(&self, action: &Action, written: &mut Written) -> Result<(), Error> {
         let name = action.step.name();
-        // A step asks much of others: what it remembers meanwhile is not to be carried around by every pass.
         let step = Box::pin(self.step(&action.step, written));
         let result =
             if action.step.is_destructive() { self.context.within_lease(step).await } else { step.await };
