@@ -32,14 +32,14 @@ struct Table {
 
 impl Index {
     /// Takes in what a watch tells, after the store did.
-    pub(crate) fn take_in<K: Resource>(&self, event: &Event<K>, owner: impl Fn(&K) -> Option<String>) {
+    pub(crate) fn take_in<K: Resource>(&self, event: &Event<Box<K>>, owner: impl Fn(&K) -> Option<String>) {
         let mut state = self.lock();
         match event {
             Event::Init => state.next = Table::default(),
-            Event::InitApply(object) => state.next.put(Key::of(object), owner(object)),
+            Event::InitApply(object) => state.next.put(&**object, owner(object)),
             Event::InitDone => state.current = std::mem::take(&mut state.next),
-            Event::Apply(object) => state.current.put(Key::of(object), owner(object)),
-            Event::Delete(object) => state.current.put(Key::of(object), None),
+            Event::Apply(object) => state.current.put(&**object, owner(object)),
+            Event::Delete(object) => state.current.put(&**object, None),
         }
     }
 
@@ -54,7 +54,12 @@ impl Index {
 }
 
 impl Table {
-    fn put(&mut self, key: Key, owner: Option<String>) {
+    fn put<K: Resource>(&mut self, object: &K, owner: Option<String>) {
+        // Most kinds have no index: where nothing is in it, and nothing is to be, nobody's key is made.
+        if owner.is_none() && self.owners.is_empty() {
+            return;
+        }
+        let key = Key::of(object);
         if let Some(before) = self.owners.remove(&key)
             && let Some(objects) = self.objects.get_mut(&before)
         {
@@ -89,6 +94,7 @@ mod tests {
     use kube::core::ObjectMeta;
 
     use super::*;
+    use crate::watch::boxed;
 
     fn node(name: &str, of: Option<&str>) -> Node {
         let labels = of.map(|of| [("of".to_owned(), of.to_owned())].into());
@@ -105,7 +111,7 @@ mod tests {
     #[test]
     fn the_same_name_in_two_namespaces_is_two() {
         let index = Index::default();
-        let tell = |event| index.take_in(&event, |_: &Node| Some("k".to_owned()));
+        let tell = |event| index.take_in(&boxed::of(event, Box::new), |_: &Node| Some("k".to_owned()));
         let within = |namespace: &str| {
             let mut object = node("n", None);
             object.metadata.namespace = Some(namespace.to_owned());
@@ -121,7 +127,8 @@ mod tests {
     #[test]
     fn names_follow_what_a_watch_tells() {
         let index = Index::default();
-        let tell = |event: Event<Node>| index.take_in(&event, |node| node.labels().get("of").cloned());
+        let of = |node: &Node| node.labels().get("of").cloned();
+        let tell = |event: Event<Node>| index.take_in(&boxed::of(event, Box::new), of);
         let check = |key: &str, expected: &[&str]| assert_eq!(names(&index, key), expected, "{key}");
         tell(Event::Apply(node("n1", Some("a"))));
         tell(Event::Apply(node("n2", Some("a"))));

@@ -127,17 +127,17 @@ impl<K: Kept> Writer<K> {
     }
 
     /// Takes in what a watch tells. A list is shown once it has ended, and then all of it at once.
-    pub(crate) fn take_in(&mut self, event: &Event<K>) -> Former<K> {
+    pub(crate) fn take_in(&mut self, event: &Event<Box<K>>) -> Former<K> {
         match event {
             Event::Init => self.next = Shelf::default(),
             Event::InitApply(object) => {
                 if let Some(packed) = self.pack(object) {
-                    self.next.insert(Key::of(object), packed);
+                    self.next.insert(Key::of(&**object), packed);
                 }
             }
             Event::InitDone => return self.turn(),
             Event::Apply(object) => {
-                let (key, packed) = (Key::of(object), self.pack(object));
+                let (key, packed) = (Key::of(&**object), self.pack(object));
                 let mut shown = self.write();
                 let before = shown.remove_entry(&key);
                 let is_same =
@@ -149,7 +149,7 @@ impl<K: Kept> Writer<K> {
                 return Former(changed.into_iter().collect());
             }
             Event::Delete(object) => {
-                self.write().remove(&Key::of(object));
+                self.write().remove(&Key::of(&**object));
             }
         }
         Former::none()

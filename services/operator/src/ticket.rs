@@ -155,11 +155,11 @@ mod tests {
         let spec = serde_json::from_value(json!({ "storage": { "sizeGib": 20 } })).unwrap();
         let mut object = QuestDB::new("a", spec);
         object.metadata.namespace = Some("n".to_owned());
-        writer.take_in(&Event::Apply(object.clone()));
+        writer.take_in(&Event::Apply(Box::new(object.clone())));
         let ended = || -> Ended { Ok((found.clone(), Action::await_change())) };
         assert_eq!(tickets.gone(&objects, &ended()), None);
         assert_eq!(tickets.store().len(), 1, "it is needed again");
-        writer.take_in(&Event::Delete(object));
+        writer.take_in(&Event::Delete(Box::new(object)));
         assert_eq!(tickets.gone(&objects, &ended()), Some(key.clone()));
         assert!(tickets.store().is_empty());
         // A turn that was due before and has no ticket any more.

@@ -171,7 +171,7 @@ impl Concerned {
             }
             Event::Apply(object) => {
                 // Whose it was is concerned as much as whose it is called now.
-                let before = change.before.as_ref().and_then(&key);
+                let before = change.before.as_deref().and_then(&key);
                 let all: HashSet<_> = before.into_iter().chain(key(object)).collect();
                 return all.iter().map(Key::reference).collect();
             }
@@ -317,7 +317,7 @@ where
             }
         }
         Event::Apply(object) => {
-            let before = change.before.as_ref().filter(|before| marks(*before) != marks(object));
+            let before = change.before.as_deref().filter(|before| marks(*before) != marks(&**object));
             if let Some(owner) = before.and_then(owner) {
                 strays.suspect(&owner);
             }

@@ -20,7 +20,7 @@ fn kind<K: Kept + Resource<DynamicType = ()>>() -> (Kind<K>, Writer<K>) {
 fn fill<K: Kept>(writer: &mut Writer<K>, objects: Vec<K>) {
     writer.take_in(&Event::Init);
     for object in objects {
-        writer.take_in(&Event::InitApply(object));
+        writer.take_in(&Event::InitApply(Box::new(object)));
     }
     writer.take_in(&Event::InitDone);
 }
@@ -127,7 +127,7 @@ fn the_snapshots_of_a_database_are_found_among_all() {
         let spec = serde_json::from_value(json!({ "database": database })).unwrap();
         let mut snapshot = QuestDBSnapshot::new(name, spec);
         snapshot.metadata.namespace = Some(namespace.to_owned());
-        let event = Event::Apply(snapshot);
+        let event = Event::Apply(Box::new(snapshot));
         writer.take_in(&event);
         by_database.take_in(&event, database_of);
     }
@@ -203,7 +203,7 @@ async fn what_is_gone_is_forgotten_and_what_stays_is_remembered() {
         for _ in 0..2 {
             turns.recv().await.unwrap();
         }
-        writer.take_in(&Event::Delete(schedule("gone")));
+        writer.take_in(&Event::Delete(Box::new(schedule("gone"))));
         schedules.asks.ask(vec![ObjectRef::from_obj(&schedule("gone"))]).await;
     };
     tokio::join!(serving, deleting);

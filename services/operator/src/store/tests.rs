@@ -40,7 +40,7 @@ fn condition() -> Value {
 fn round<K: Kept>(object: Value) -> (K, Arc<K>) {
     let object: K = serde_json::from_value(object).unwrap();
     let (store, mut writer) = store::<K>();
-    writer.take_in(&Event::Apply(object.clone()));
+    writer.take_in(&Event::Apply(Box::new(object.clone())));
     let found = store.get(&Key::of(&object)).unwrap();
     (object, found)
 }
@@ -240,7 +240,7 @@ proptest! {
     }
 }
 
-fn map(namespace: &str, name: &str, version: &str) -> ConfigMap {
+fn map(namespace: &str, name: &str, version: &str) -> Box<ConfigMap> {
     let metadata = json!({ "name": name, "namespace": namespace, "resourceVersion": version });
     serde_json::from_value(json!({ "metadata": metadata })).unwrap()
 }

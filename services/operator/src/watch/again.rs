@@ -46,9 +46,9 @@ mod tests {
     use crate::strays::Strays;
     use crate::watch::{Heard, Need, Upkeep, Watched, Watches};
 
-    fn database(namespace: &str) -> QuestDB {
+    fn database(namespace: &str) -> Box<QuestDB> {
         let spec = json!({ "version": "9.0.0", "storage": { "sizeGib": 20 } });
-        let mut database = QuestDB::new("trades", serde_json::from_value(spec).unwrap());
+        let mut database = Box::new(QuestDB::new("trades", serde_json::from_value(spec).unwrap()));
         database.metadata.namespace = Some(namespace.to_owned());
         database
     }

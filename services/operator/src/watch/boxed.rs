@@ -14,7 +14,7 @@ pub(crate) fn of<A, B>(event: Event<A>, other: impl FnOnce(A) -> B) -> Event<B> 
     }
 }
 
-/// The event of the object itself: for who keeps or reads it.
+/// The event of the object itself: for who only reads its metadata, which are small.
 pub(super) fn open<K>(event: Event<Box<K>>) -> Event<K> {
     of(event, |object| *object)
 }

@@ -25,14 +25,14 @@ struct Part<K> {
     /// Its namespace; none for the whole cluster.
     place: Option<String>,
     /// What was told and not passed on.
-    held: Vec<K>,
+    held: Vec<Box<K>>,
     /// Whether it was listed to the end.
     listed: bool,
 }
 
 /// What is to be passed on.
 pub(super) struct Told<K> {
-    pub(super) events: Vec<Event<K>>,
+    pub(super) events: Vec<Event<Box<K>>>,
     /// Whether all that there is in the place can be seen from here on.
     pub(super) listed: bool,
 }
@@ -40,7 +40,7 @@ pub(super) struct Told<K> {
 impl<K> Told<K> {
     pub(super) const NOTHING: Self = Self { events: Vec::new(), listed: false };
 
-    fn one(event: Event<K>) -> Self {
+    fn one(event: Event<Box<K>>) -> Self {
         Self { events: vec![event], listed: false }
     }
 }
@@ -52,7 +52,7 @@ impl<K: Kept> Merge<K> {
     }
 
     /// Takes in what the watch of one place tells; `store` shows what was passed on by now.
-    pub(super) fn take_in(&mut self, source: usize, event: Event<K>, store: &Store<K>) -> Told<K> {
+    pub(super) fn take_in(&mut self, source: usize, event: Event<Box<K>>, store: &Store<K>) -> Told<K> {
         if self.parts.len() == 1 {
             return Told { listed: matches!(event, Event::InitDone), events: vec![event] };
         }
@@ -88,10 +88,10 @@ impl<K: Kept> Part<K> {
             let events = std::iter::once(Event::Init).chain(all).chain([Event::InitDone]).collect();
             return Told { events, listed: true };
         }
-        let there: HashSet<_> = listed.iter().map(Key::of).collect();
+        let there: HashSet<_> = listed.iter().map(|object| Key::of(&**object)).collect();
         let gone = store.keys_of(|key, _| key.namespace() == self.place.as_deref() && !there.contains(key));
         let gone = gone.iter().filter_map(|key| store.get(key));
-        let gone = gone.map(|known| Event::Delete(Arc::unwrap_or_clone(known)));
+        let gone = gone.map(|known| Event::Delete(Box::new(Arc::unwrap_or_clone(known))));
         let events = gone.chain(listed.into_iter().map(Event::Apply)).collect();
         Told { events, listed: true }
     }
@@ -104,6 +104,7 @@ mod tests {
 
     use super::*;
     use crate::store::{self, Writer};
+    use crate::watch::boxed;
 
     fn map(namespace: &str, name: &str) -> ConfigMap {
         let metadata = ObjectMeta {
@@ -137,7 +138,7 @@ mod tests {
         }
 
         fn tell(&mut self, source: usize, event: Event<ConfigMap>) -> String {
-            let told = self.merge.take_in(source, event, &self.store);
+            let told = self.merge.take_in(source, boxed::of(event, Box::new), &self.store);
             self.pass_on(source, &told)
         }
 
@@ -156,12 +157,12 @@ mod tests {
         }
     }
 
-    fn word(event: &Event<ConfigMap>) -> String {
+    fn word(event: &Event<Box<ConfigMap>>) -> String {
         match event {
             Event::Init => "init".to_owned(),
             Event::InitDone => "done".to_owned(),
-            Event::InitApply(map) | Event::Apply(map) => format!("+{}", Key::of(map)),
-            Event::Delete(map) => format!("-{}", Key::of(map)),
+            Event::InitApply(map) | Event::Apply(map) => format!("+{}", Key::of(&**map)),
+            Event::Delete(map) => format!("-{}", Key::of(&**map)),
         }
     }
 

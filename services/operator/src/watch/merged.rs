@@ -7,7 +7,6 @@ use kube::runtime::watcher::{self, Error, Event};
 use kube::{Api, Client, ResourceExt as _};
 
 use super::answer::{self, Answers};
-use super::boxed;
 use super::ear::{self, Said};
 use super::merge::{Merge, Told};
 use super::state::Watches;
@@ -74,18 +73,18 @@ pub(crate) struct News<K: Kept> {
 
 /// A change that the store shows by now.
 pub(crate) struct Change<K: Kept> {
-    pub(crate) event: Event<K>,
+    pub(crate) event: Event<Box<K>>,
     /// At the end of a list, and after a change: what is shown another way than before, or no more.
     pub(crate) former: Former<K>,
     /// What a single object was before it changed. Not of databases: whose those are never changes.
-    pub(crate) before: Option<K>,
+    pub(crate) before: Option<Box<K>>,
 }
 
 impl<K: Kept> Change<K> {
-    pub(crate) fn of(event: Event<K>, former: Former<K>) -> Self {
+    pub(crate) fn of(event: Event<Box<K>>, former: Former<K>) -> Self {
         let may_differ = matches!(event, Event::Apply(_)) && !K::IS_DATABASE;
         // Unpacked once, for all who ask.
-        let before = if may_differ { former.objects().next() } else { None };
+        let before = if may_differ { former.objects().next().map(Box::new) } else { None };
         Self { event, former, before }
     }
 }
@@ -126,7 +125,7 @@ impl<K: Kept> Merged<K> {
             Said::Told(Err(error)) => (Heard::Broke(error), Told::NOTHING),
             Said::Told(Ok(event)) => {
                 let heard = Heard::of(&event);
-                (heard, self.merge.take_in(source, boxed::open(event), &self.store))
+                (heard, self.merge.take_in(source, event, &self.store))
             }
         };
         let taken_in = told.events.into_iter().map(|event| {

@@ -298,6 +298,7 @@ fn a_list_concerns_whoever_is_in_it_and_whoever_lost_by_it() {
     let (_, mut writer) = store::store();
     let concerned = Concerned::default();
     let mut tell = |event: Event<ConfigMap>| {
+        let event = boxed::of(event, Box::new);
         let former = writer.take_in(&event);
         let change = Change::of(event, former);
         let owner = |map: &ConfigMap| Some(ObjectRef::<QuestDB>::new(map.labels().get(names::LABEL_NAME)?));
@@ -334,7 +335,7 @@ fn what_is_called_anothers_is_looked_for_and_nothing_else_is() {
     let owner = |map: &ConfigMap| Some(ObjectRef::<QuestDB>::new(map.labels().get(names::LABEL_NAME)?));
     let mut tell = |map: ConfigMap| {
         strays.none_left(&ours);
-        let event = Event::Apply(map);
+        let event = Event::Apply(Box::new(map));
         let former = writer.take_in(&event);
         note(&strays, &Change::of(event, former), &owner);
         strays.suspected(&ours)

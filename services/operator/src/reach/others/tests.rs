@@ -81,11 +81,11 @@ fn subject(namespace: &str) -> Subject {
 }
 
 /// A database that asks for monitors.
-fn asking(namespace: &str) -> watcher::Event<QuestDB> {
+fn asking(namespace: &str) -> watcher::Event<Box<QuestDB>> {
     let spec = json!({ "version": "9.0.0", "storage": { "sizeGib": 20 }, "network": { "monitor": {} } });
     let mut database = QuestDB::new("trades", serde_json::from_value(spec).unwrap());
     database.metadata.namespace = Some(namespace.to_owned());
-    watcher::Event::InitApply(database)
+    watcher::Event::InitApply(Box::new(database))
 }
 
 /// A route of the database trades in a namespace.
