@@ -23,6 +23,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use self::brief::Brief;
+use crate::watch::boxed::{self, Boxed};
 use crate::watch::{self, Anew};
 
 /// What a watch tells, with its objects in boxes.
@@ -109,7 +110,7 @@ impl<K: Own> Kept for K {
             None => Api::all(client),
         };
         let told = watch::begin(api, config, anew);
-        told.map(|told| told.map(|event| watch::boxed::of(event, |seen| seen.marked()))).boxed()
+        told.map(|told| told.map(|event| boxed::of(event, |seen| seen.marked()))).boxed()
     }
 }
 
@@ -131,6 +132,18 @@ impl Kept for PersistentVolumeClaim {
 
 impl Kept for PersistentVolume {
     type Brief = ();
+
+    /// It has room for each kind of disk that there is: three kilobytes.
+    fn watched(
+        api: Api<Self>,
+        _place: Option<&str>,
+        config: watcher::Config,
+        anew: Anew,
+    ) -> BoxStream<'static, Told<Self>> {
+        let api: Api<Boxed<Self>> = Api::all(api.into_client());
+        let told = watch::begin(api, config, anew);
+        told.map(|told| told.map(|event| boxed::of(event, |boxed| boxed.open()))).boxed()
+    }
 }
 
 impl Kept for Secret {

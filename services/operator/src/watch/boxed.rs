@@ -1,7 +1,58 @@
 //! Events of objects in boxes. An object takes up to four kilobytes, and what a watch tells goes through a dozen streams, each of
 //! which moves what it passes on.
 
+use std::borrow::Cow;
+
+use kube::Resource;
+use kube::core::ObjectMeta;
 use kube::runtime::watcher::Event;
+use serde::Deserialize;
+
+/// An object that is read into its box: of a kind of which kube would move kilobytes from hand to hand, from the text of a list to
+/// what its watch tells.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Boxed<K>(Box<K>);
+
+impl<K> Boxed<K> {
+    /// The object, in its box.
+    pub(crate) fn open(self) -> Box<K> {
+        self.0
+    }
+}
+
+impl<K: Resource> Resource for Boxed<K> {
+    type DynamicType = K::DynamicType;
+    type Scope = K::Scope;
+
+    fn kind(of: &K::DynamicType) -> Cow<'_, str> {
+        K::kind(of)
+    }
+
+    fn group(of: &K::DynamicType) -> Cow<'_, str> {
+        K::group(of)
+    }
+
+    fn version(of: &K::DynamicType) -> Cow<'_, str> {
+        K::version(of)
+    }
+
+    fn plural(of: &K::DynamicType) -> Cow<'_, str> {
+        K::plural(of)
+    }
+
+    fn metadata_api() -> bool {
+        K::metadata_api()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        self.0.meta()
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.0.meta_mut()
+    }
+}
 
 /// The same event of another object.
 pub(crate) fn of<A, B>(event: Event<A>, other: impl FnOnce(A) -> B) -> Event<B> {
@@ -17,4 +68,25 @@ pub(crate) fn of<A, B>(event: Event<A>, other: impl FnOnce(A) -> B) -> Event<B> 
 /// The event of the object itself: for who only reads its metadata, which are small.
 pub(super) fn open<K>(event: Event<Box<K>>) -> Event<K> {
     of(event, |object| *object)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::PersistentVolume;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_is_the_same_in_its_box() {
+        let object = json!({ "metadata": { "name": "a" }, "spec": { "storageClassName": "", "capacity": { "storage": "20Gi" } } });
+        let mut boxed: Boxed<PersistentVolume> = serde_json::from_value(object.clone()).unwrap();
+        assert_eq!(*boxed.0, serde_json::from_value::<PersistentVolume>(object).unwrap());
+        assert_eq!(boxed.meta().name.as_deref(), Some("a"));
+        boxed.meta_mut().name = Some("b".to_owned());
+        assert_eq!(boxed.0.metadata.name.as_deref(), Some("b"));
+        let (path, kind) =
+            (Boxed::<PersistentVolume>::url_path(&(), None), Boxed::<PersistentVolume>::kind(&()));
+        assert_eq!((&*path, &*kind), ("/api/v1/persistentvolumes", "PersistentVolume"));
+    }
 }
