@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{FutureExt as _, StreamExt as _};
+use futures::{FutureExt as _, Stream, StreamExt as _};
 use kube::runtime::controller::{Action, Config, applier};
 use kube::runtime::reflector::ObjectRef;
 use resources::QuestDB;
@@ -26,6 +26,8 @@ const BEAT: Duration = Duration::from_secs(10);
 const BEATS: u32 = 3;
 /// Between two attempts to read what is there.
 const UNREAD: Duration = Duration::from_mins(1);
+/// Of all that there is so much is asked for at once.
+const PART: usize = 32;
 /// How long passes under way may take at the end.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -42,7 +44,7 @@ pub(crate) async fn run(
         let next = queue.recv().await?;
         Some((Key::to(&next), queue))
     });
-    let known = futures::stream::iter(context.caches.resources.keys());
+    let known = in_parts(context.caches.resources.keys());
     let (work, tickets) = (context.work.clone(), &Tickets::<QuestDB>::new());
     let incoming = known.chain(incoming).map(move |asked| {
         work.asked(asked.namespace(), asked.name());
@@ -80,6 +82,17 @@ pub(crate) async fn run(
         () = passes => {}
         () = async { count.await; tokio::time::sleep(GRACE).await } => {}
     }
+}
+
+/// All that there is, part by part: kube takes in whatever can be had before it lets a turn begin, and of ten thousand the first ones
+/// would wait for the last.
+fn in_parts(keys: Vec<Key>) -> impl Stream<Item = Key> {
+    futures::stream::iter(keys).enumerate().then(|(number, key)| async move {
+        if number > 0 && number.is_multiple_of(PART) {
+            tokio::task::yield_now().await;
+        }
+        key
+    })
 }
 
 /// A turn of a database as it is when the turn begins; of one that is gone there is none.
@@ -126,6 +139,21 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    #[test]
+    fn what_there_is_can_be_had_in_parts() {
+        let keys: Vec<_> = (0..70).map(|number: u32| Key::new(Some("n"), &number.to_string())).collect();
+        let mut asked = Box::pin(in_parts(keys.clone()));
+        let (mut all, mut parts) = (Vec::new(), Vec::new());
+        while all.len() < keys.len() {
+            let before = all.len();
+            while let Some(key) = asked.next().now_or_never().flatten() {
+                all.push(key);
+            }
+            parts.push(all.len() - before);
+        }
+        assert_eq!((all, parts), (keys, vec![32, 32, 6]));
+    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn turns_are_taken_on_all_processors() {
