@@ -145,23 +145,25 @@ pub(crate) fn put(
     (status, reason, message): Word,
     (generation, now): (i64, Timestamp),
 ) {
-    let mut condition = Condition {
-        type_: kind.to_owned(),
-        status: status.to_owned(),
-        reason,
-        message,
-        observed_generation: Some(generation),
-        last_transition_time: Time(now),
+    let observed_generation = Some(generation);
+    let Some(found) = conditions.iter_mut().find(|found| found.type_ == kind) else {
+        let (type_, status, last_transition_time) = (kind.to_owned(), status.to_owned(), Time(now));
+        conditions.push(Condition {
+            type_,
+            status,
+            reason,
+            message,
+            observed_generation,
+            last_transition_time,
+        });
+        return;
     };
-    match conditions.iter_mut().find(|found| found.type_ == kind) {
-        Some(found) => {
-            if found.status == condition.status && moving::goes_on(&found.reason, &condition.reason) {
-                condition.last_transition_time = found.last_transition_time.clone();
-            }
-            *found = condition;
-        }
-        None => conditions.push(condition),
+    // Nearly always it says what it said before, and most of it stays where it is.
+    if found.status != status || !moving::goes_on(&found.reason, &reason) {
+        found.last_transition_time = Time(now);
+        status.clone_into(&mut found.status);
     }
+    (found.reason, found.message, found.observed_generation) = (reason, message, observed_generation);
 }
 
 fn accepted(outcome: &Outcome<'_>) -> Word {
