@@ -148,7 +148,8 @@ pub fn init(service: Service, args: &TelemetryArgs) -> Result<Guard, Error> {
             tracing_subscriber::fmt::layer().with_ansi(terminal).with_writer(std::io::stderr).boxed()
         }
     };
-    subscriber(&provider, service, filter, log).try_init().map_err(Error::Install)?;
+    let traces = traces(&provider, service, named(args.otlp_endpoint.as_deref()).is_some());
+    subscriber(traces, filter, log).try_init().map_err(Error::Install)?;
     log_panics();
     Ok(Guard { provider: Some(provider) })
 }
@@ -200,6 +201,11 @@ pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// The collector, where one is named: a variable that is set to nothing is meant as not set.
+fn named(endpoint: Option<&str>) -> Option<&str> {
+    endpoint.map(str::trim).filter(|endpoint| !endpoint.is_empty())
+}
+
 fn provider(service: Service, endpoint: Option<&str>) -> Result<SdkTracerProvider, Error> {
     let builder = SdkTracerProvider::builder().with_resource(
         Resource::builder()
@@ -207,7 +213,7 @@ fn provider(service: Service, endpoint: Option<&str>) -> Result<SdkTracerProvide
             .with_attribute(opentelemetry::KeyValue::new("service.version", service.version))
             .build(),
     );
-    let Some(endpoint) = endpoint.map(str::trim).filter(|endpoint| !endpoint.is_empty()) else {
+    let Some(endpoint) = named(endpoint) else {
         // Spans are named and numbered but not recorded. A caller's wish to be sampled is passed on all the same.
         return Ok(builder.with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOff))).build());
     };
@@ -228,15 +234,14 @@ fn provider(service: Service, endpoint: Option<&str>) -> Result<SdkTracerProvide
 
 /// Traces below, logs above. The directives rule the log alone: a quiet log must not cut traces into pieces.
 fn subscriber<L>(
-    provider: &SdkTracerProvider,
-    service: Service,
+    traces: Traces,
     filter: EnvFilter,
     log: L,
 ) -> impl Subscriber + Send + Sync + for<'a> LookupSpan<'a> + use<L>
 where
     L: Layer<TracedRegistry> + Send + Sync + 'static,
 {
-    Registry::default().with(traces(provider, service)).with(log.with_filter(Asked(filter)))
+    Registry::default().with(traces).with(log.with_filter(Asked(filter)))
 }
 
 type Traces = tracing_subscriber::filter::Filtered<
@@ -246,12 +251,17 @@ type Traces = tracing_subscriber::filter::Filtered<
 >;
 type TracedRegistry = tracing_subscriber::layer::Layered<Traces, Registry>;
 
-fn traces(provider: &SdkTracerProvider, service: Service) -> Traces {
+/// Spans in their traces. What only a collector shows (thread, place in the source, how long a span was at work) is gathered, at
+/// each entry of each span, only where they are exported.
+fn traces(provider: &SdkTracerProvider, service: Service, are_exported: bool) -> Traces {
     let traced: fn(&Metadata<'_>) -> bool = |metadata| {
         *metadata.level() <= Level::INFO && ![TASK_TARGET, TURNS, SHOWS_ANSWERS].contains(&metadata.target())
     };
     tracing_opentelemetry::layer()
         .with_tracer(provider.tracer(service.name))
+        .with_location(are_exported)
+        .with_threads(are_exported)
+        .with_tracked_inactivity(are_exported)
         .with_filter(filter_fn(traced).with_max_level_hint(LevelFilter::INFO))
 }
 

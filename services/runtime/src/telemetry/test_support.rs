@@ -7,7 +7,7 @@ use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::{JsonLayer, provider, subscriber};
+use super::{JsonLayer, provider, subscriber, traces};
 use crate::{Service, lock};
 
 pub(crate) const SERVICE: Service = Service { name: "slipway-example", version: "1.2.3" };
@@ -59,7 +59,8 @@ pub(crate) fn dispatch(directives: &str, capture: Capture) -> tracing::Dispatch 
     LazyLock::force(&BESIDE);
     let provider = provider(SERVICE, None).expect("no endpoint, nothing to refuse");
     let filter = EnvFilter::try_new(directives).expect("directives of a test");
-    tracing::Dispatch::new(subscriber(&provider, SERVICE, filter, JsonLayer::new(SERVICE, capture)))
+    let traces = traces(&provider, SERVICE, false);
+    tracing::Dispatch::new(subscriber(traces, filter, JsonLayer::new(SERVICE, capture)))
 }
 
 /// Runs `body` under the real subscriber and gives back what it logged.

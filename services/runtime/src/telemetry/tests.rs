@@ -238,7 +238,8 @@ fn an_answer_that_kube_could_not_read_is_no_part_of_a_trace() {
     // A second one beside it, as beside that of any other test.
     let _beside = test_support::dispatch("off", Capture::default());
     let log = JsonLayer::new(SERVICE, std::io::sink);
-    tracing::subscriber::with_default(subscriber(&provider, SERVICE, EnvFilter::new("off"), log), || {
+    let traces = traces(&provider, SERVICE, true);
+    tracing::subscriber::with_default(subscriber(traces, EnvFilter::new("off"), log), || {
         tracing::info_span!("handling").in_scope(|| {
             tracing::warn!(target: "kube_client::client", "{}, {}", r#"{"data":{"pg-password":"eA=="}}"#, "EOF");
             tracing::warn!(target: "kube_client::client::tls", "others go on");
@@ -256,13 +257,34 @@ fn what_kube_calls_a_turn_is_no_part_of_a_trace() {
     let provider = SdkTracerProvider::builder().with_simple_exporter(exported.clone()).build();
     let _beside = test_support::dispatch("off", Capture::default());
     let log = JsonLayer::new(SERVICE, std::io::sink);
-    tracing::subscriber::with_default(subscriber(&provider, SERVICE, EnvFilter::new("info"), log), || {
+    let traces = traces(&provider, SERVICE, true);
+    tracing::subscriber::with_default(subscriber(traces, EnvFilter::new("info"), log), || {
         let turn = tracing::info_span!(target: "kube_runtime::controller", "reconciling object");
         turn.in_scope(|| tracing::info_span!("reconcile").in_scope(|| ()));
     });
     let spans = lock(&exported.0);
     let [span] = spans.as_slice() else { panic!("one span, not {spans:?}") };
     assert_eq!(span.name, "reconcile");
+}
+
+#[test]
+fn what_only_a_collector_shows_is_gathered_for_one() {
+    for is_exported in [true, false] {
+        let exported = Exported::default();
+        let provider = SdkTracerProvider::builder().with_simple_exporter(exported.clone()).build();
+        let _beside = test_support::dispatch("off", Capture::default());
+        let (traces, log) = (traces(&provider, SERVICE, is_exported), JsonLayer::new(SERVICE, std::io::sink));
+        tracing::subscriber::with_default(subscriber(traces, EnvFilter::new("off"), log), || {
+            tracing::info_span!("handling", db.id = "d-1").in_scope(|| ());
+        });
+        let spans = lock(&exported.0);
+        let [span] = spans.as_slice() else { panic!("one span, not {spans:?}") };
+        let has = |key: &str| span.attributes.iter().any(|pair| pair.key.as_str() == key);
+        assert!(has("db.id"), "{span:?}");
+        for key in ["busy_ns", "thread.id", "code.line.number"] {
+            assert_eq!(has(key), is_exported, "{key}: {span:?}");
+        }
+    }
 }
 
 /// The collector here accepts and then says nothing: spans must reach it, and the end must not wait for its answer.
@@ -280,8 +302,8 @@ async fn a_deaf_collector_is_written_to_but_not_waited_for() {
     });
     let provider = provider(SERVICE, Some(&endpoint)).unwrap();
     let guard = Guard { provider: Some(provider.clone()) };
-    let subscriber =
-        subscriber(&provider, SERVICE, EnvFilter::new("off"), JsonLayer::new(SERVICE, std::io::sink));
+    let (traces, log) = (traces(&provider, SERVICE, true), JsonLayer::new(SERVICE, std::io::sink));
+    let subscriber = subscriber(traces, EnvFilter::new("off"), log);
     tracing::subscriber::with_default(subscriber, || tracing::info_span!("exported").in_scope(|| ()));
     let began = Instant::now();
     guard.shutdown(Duration::from_millis(700)).await;
