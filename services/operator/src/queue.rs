@@ -7,6 +7,8 @@ use kube::runtime::reflector::ObjectRef;
 use resources::QuestDB;
 use tokio::sync::mpsc;
 
+use crate::store::Key;
+
 /// Asks for looks. Bounded: a watch that is ahead of the controller waits. Before work begins nobody has to be told, and nobody
 /// waits: it begins with a look at everything. Clones share it.
 #[derive(Clone)]
@@ -35,6 +37,16 @@ impl Queue {
             let _ = self.asked.send(resource).await;
         }
     }
+
+    /// The same for each of several.
+    pub(crate) async fn ask_all(&self, resources: Vec<Key>) {
+        for resource in resources {
+            // A list tells of each object that there is, before work begins as well.
+            if self.open.load(Ordering::SeqCst) {
+                self.ask(resource.reference()).await;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -50,6 +62,8 @@ mod tests {
         let (queue, mut incoming) = Queue::new(1);
         let named = |number: u32| ObjectRef::new(&number.to_string()).within("n");
         let all = futures::stream::iter(0..1_000).for_each(|number| queue.ask(named(number)));
+        tokio::time::timeout(Duration::from_secs(30), all).await.unwrap();
+        let all = queue.ask_all((0..1_000).map(|number| Key::to(&named(number))).collect());
         tokio::time::timeout(Duration::from_secs(30), all).await.unwrap();
         queue.open();
         queue.ask(named(1_000)).await;

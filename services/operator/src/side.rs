@@ -73,11 +73,11 @@ impl<K: Resource<DynamicType = ()>> Default for Asks<K> {
 }
 
 impl<K: Resource<DynamicType = ()>> Asks<K> {
-    async fn ask(&self, all: Vec<ObjectRef<K>>) {
+    async fn ask(&self, all: Vec<Key>) {
         let Some(queue) = self.0.get() else { return };
         for what in all {
             // Closed only when the program ends.
-            let _ = queue.send(what).await;
+            let _ = queue.send(what.reference()).await;
         }
     }
 }

@@ -133,11 +133,7 @@ where
         note(&strays, &change, &owner);
         let owners = concerned.after(&change, &owner);
         let queue = queue.clone();
-        async move {
-            for owner in owners {
-                queue.ask(owner).await;
-            }
-        }
+        async move { queue.ask_all(owners).await }
     });
     Indexed { store, index }
 }
@@ -154,7 +150,7 @@ impl Concerned {
         &self,
         change: &Change<K>,
         owner: impl Fn(&K) -> Option<ObjectRef<T>>,
-    ) -> Vec<ObjectRef<T>>
+    ) -> Vec<Key>
     where
         K: Kept,
         T: Resource<DynamicType = ()>,
@@ -167,15 +163,15 @@ impl Concerned {
             Event::InitDone => {
                 let mut all = mem::take(&mut *listed);
                 all.extend(change.former.objects().filter_map(|object| key(&object)));
-                return all.iter().map(Key::reference).collect();
+                return all.into_iter().collect();
             }
             Event::Apply(object) => {
                 // Whose it was is concerned as much as whose it is called now.
                 let before = change.before.as_deref().and_then(&key);
                 let all: HashSet<_> = before.into_iter().chain(key(object)).collect();
-                return all.iter().map(Key::reference).collect();
+                return all.into_iter().collect();
             }
-            Event::Delete(object) => return owner(object).into_iter().collect(),
+            Event::Delete(object) => return key(object).into_iter().collect(),
         }
         Vec::new()
     }

@@ -174,7 +174,7 @@ async fn a_schedule_waits_until_it_is_known_which_snapshots_there_are() {
     let watching = async {
         for _ in 0..5 {
             assert_eq!(other_turns.recv().await.as_deref(), Some("other"));
-            others.asks.ask(vec![ObjectRef::from_obj(&schedule("other"))]).await;
+            others.asks.ask(vec![Key::of(&schedule("other"))]).await;
         }
         assert!(turns.try_recv().is_err(), "a turn before the snapshots are known");
         fill(&mut of_snapshots, Vec::new());
@@ -204,7 +204,7 @@ async fn what_is_gone_is_forgotten_and_what_stays_is_remembered() {
             turns.recv().await.unwrap();
         }
         writer.take_in(&Event::Delete(Box::new(schedule("gone"))));
-        schedules.asks.ask(vec![ObjectRef::from_obj(&schedule("gone"))]).await;
+        schedules.asks.ask(vec![Key::of(&schedule("gone"))]).await;
     };
     tokio::join!(serving, deleting);
     assert!(*forgotten.lock().unwrap());
@@ -215,10 +215,10 @@ async fn what_is_gone_is_forgotten_and_what_stays_is_remembered() {
 #[tokio::test]
 async fn who_does_not_lead_asks_nobody() {
     let asks = Asks::<QuestDBSnapshot>::default();
-    asks.ask(vec![ObjectRef::new("a").within("ns")]).await;
+    asks.ask(vec![Key::new(Some("ns"), "a")]).await;
     let (sender, mut asked) = mpsc::channel(1);
     asks.clone().0.set(sender).unwrap();
     asks.ask(Vec::new()).await;
-    asks.ask(vec![ObjectRef::new("b").within("ns")]).await;
+    asks.ask(vec![Key::new(Some("ns"), "b")]).await;
     assert_eq!(asked.recv().await.unwrap().name, "b");
 }

@@ -302,7 +302,8 @@ fn a_list_concerns_whoever_is_in_it_and_whoever_lost_by_it() {
         let former = writer.take_in(&event);
         let change = Change::of(event, former);
         let owner = |map: &ConfigMap| Some(ObjectRef::<QuestDB>::new(map.labels().get(names::LABEL_NAME)?));
-        let mut found: Vec<_> = concerned.after(&change, owner).into_iter().map(|found| found.name).collect();
+        let found = concerned.after(&change, owner);
+        let mut found: Vec<_> = found.iter().map(|found| found.name().to_owned()).collect();
         found.sort();
         found
     };
