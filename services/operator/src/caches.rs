@@ -45,12 +45,17 @@ pub(crate) struct Caches {
     pub(crate) given: Given,
 }
 
+/// Databases in a page of a list, twice as many as of any other kind. They are the largest of all objects, and with as many in a page
+/// they are the last to be there, while nothing else is left to do: between two pages all other kinds have their turn.
+const DATABASES: u32 = 1_000;
+
 impl Caches {
     /// Starts all watches.
     pub(crate) fn start(client: &Client, wiring: &Wiring) -> Self {
         let scope = &wiring.upkeep.scope;
         let ours = &watcher::Config::default().labels(names::LABEL_DATABASE);
-        let all = &watcher::Config::default();
+        let (databases, all) =
+            (&watcher::Config::default().page_size(DATABASES), &watcher::Config::default());
         let volumes = watch::start_indexed(
             wiring,
             watch::clustered(client),
@@ -62,7 +67,7 @@ impl Caches {
         let hosts = watch::start_indexed(
             wiring,
             watch::namespaced(client, scope),
-            all,
+            databases,
             plan::host_key,
             |resource: &QuestDB| Some(ObjectRef::from_obj(resource)),
         );
