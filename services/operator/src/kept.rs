@@ -142,7 +142,7 @@ impl Kept for PersistentVolume {
     ) -> BoxStream<'static, Told<Self>> {
         let api: Api<Boxed<Self>> = Api::all(api.into_client());
         let told = watch::begin(api, config, anew);
-        told.map(|told| told.map(|event| boxed::of(event, |boxed| boxed.open()))).boxed()
+        told.map(|told| told.map(|event| boxed::of(event, |boxed| boxed.0))).boxed()
     }
 }
 

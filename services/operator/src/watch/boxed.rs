@@ -12,14 +12,7 @@ use serde::Deserialize;
 /// what its watch tells.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Boxed<K>(Box<K>);
-
-impl<K> Boxed<K> {
-    /// The object, in its box.
-    pub(crate) fn open(self) -> Box<K> {
-        self.0
-    }
-}
+pub(crate) struct Boxed<K>(pub(crate) Box<K>);
 
 impl<K: Resource> Resource for Boxed<K> {
     type DynamicType = K::DynamicType;
