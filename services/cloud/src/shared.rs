@@ -36,11 +36,11 @@ impl<T> Shared<T> {
 
     /// The newest, if it `serves`; else one that `get` gets. A failure since the time that `shared` says yes to is told again,
     /// and nothing is tried.
-    pub(crate) async fn get(
+    pub(crate) async fn get<F: Future<Output = Result<T, Error>>>(
         &self,
         serves: impl Fn(&T) -> bool,
         shared: impl Fn(Instant) -> bool,
-        get: impl Future<Output = Result<T, Error>>,
+        get: impl FnOnce() -> F,
     ) -> Result<Arc<T>, Error> {
         let good = || self.last().filter(|last| serves(last));
         if let Some(last) = good() {
@@ -53,7 +53,8 @@ impl<T> Shared<T> {
         if let Some((_, error)) = self.known().failure.as_ref().filter(|(failed, _)| shared(*failed)) {
             return Err(error.clone());
         }
-        let got = get.await.map(Arc::new);
+        // Nearly always there is one that serves: what getting another needs is not to be carried around by everybody who looks.
+        let got = Box::pin(get()).await.map(Arc::new);
         match &got {
             Ok(last) => self.known().last = Some(Arc::clone(last)),
             Err(error) => self.known().failure = Some((Instant::now(), error.clone())),
@@ -79,7 +80,7 @@ mod tests {
     }
 
     async fn got(shared: &Shared<u32>, number: u32) -> u32 {
-        *shared.get(|last| *last >= number, |_| false, async { Ok(number) }).await.unwrap()
+        *shared.get(|last| *last >= number, |_| false, || async { Ok(number) }).await.unwrap()
     }
 
     #[tokio::test]
@@ -87,7 +88,7 @@ mod tests {
         let shared = Shared::<u32>::default();
         assert_eq!(got(&shared, 1).await, 1);
         let (answer, answered) = oneshot::channel();
-        let slow = shared.get(|last| *last >= 2, |_| false, async { Ok(answered.await.unwrap()) });
+        let slow = shared.get(|last| *last >= 2, |_| false, || async { Ok(answered.await.unwrap()) });
         let mut slow = Box::pin(slow);
         assert!((&mut slow).now_or_never().is_none(), "it is being got");
         assert_eq!(got(&shared, 1).now_or_never(), Some(1), "known before");
@@ -102,19 +103,19 @@ mod tests {
     async fn a_failure_is_shared_by_those_who_waited_for_it_and_no_others() {
         let shared = Shared::<u32>::default();
         let began = Instant::now();
-        let fails = || shared.get(|_| false, |failed| failed >= began, async { Err(failure()) });
+        let fails = || shared.get(|_| false, |failed| failed >= began, || async { Err(failure()) });
         fails().await.unwrap_err();
-        let again = shared.get(|_| false, |failed| failed >= began, async { Ok(1) }).await;
+        let again = shared.get(|_| false, |failed| failed >= began, || async { Ok(1) }).await;
         again.expect_err("one who had asked before it failed");
         let later = Instant::now();
-        let after = shared.get(|_| false, |failed| failed >= later, async { Ok(1) }).await;
+        let after = shared.get(|_| false, |failed| failed >= later, || async { Ok(1) }).await;
         assert_eq!(*after.unwrap(), 1, "one who asked afterwards");
     }
 
     #[tokio::test]
     async fn whoever_gives_up_while_getting_holds_nobody_up() {
         let shared = Shared::<u32>::default();
-        let given_up = shared.get(|_| false, |_| false, std::future::pending());
+        let given_up = shared.get(|_| false, |_| false, std::future::pending);
         assert!(given_up.now_or_never().is_none());
         assert_eq!(got(&shared, 3).now_or_never(), Some(3));
     }

@@ -226,9 +226,7 @@ impl ClusterView {
         let arrived = Instant::now();
         // Whoever waited while an attempt failed shares its failure: a thousand callers behind a broken endpoint must
         // not try one after the other.
-        // Nearly always there is one: what taking another needs is not to be carried around by everybody who looks.
-        let take = async { Box::pin(self.take()).await };
-        self.shared.get(|last| last.as_of >= moment, |failed| failed >= arrived, take).await
+        self.shared.get(|last| last.as_of >= moment, |failed| failed >= arrived, || self.take()).await
     }
 
     async fn take(&self) -> Result<Snapshot, Error> {

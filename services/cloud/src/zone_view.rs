@@ -89,9 +89,7 @@ impl ZoneView {
     /// A picture at most this old. After a failure nobody tries again for a tenth of that time.
     pub async fn at_most(&self, age: Duration) -> Result<Arc<ZonePicture>, Error> {
         let serves = |picture: &ZonePicture| picture.as_of.elapsed() <= age;
-        // As with the picture of EC2, nearly always there is one.
-        let take = async { Box::pin(self.take()).await };
-        self.shared.get(serves, |failed| failed.elapsed() <= age / 10, take).await
+        self.shared.get(serves, |failed| failed.elapsed() <= age / 10, || self.take()).await
     }
 
     async fn take(&self) -> Result<ZonePicture, Error> {

@@ -51,14 +51,18 @@ impl Refusal {
 
 /// Whether a region leaves a choice: several of its clusters take new databases. Nothing else needs a count.
 pub fn leaves_choice(region: &str, clusters: &[Cluster]) -> bool {
-    let open = |cluster: &&Cluster| cluster.region == region && cluster.state == ClusterState::Active;
-    clusters.iter().filter(open).nth(1).is_some()
+    let open = clusters.iter().filter(|cluster| cluster.region == region && is_open(cluster));
+    open.take(2).count() == 2
+}
+
+fn is_open(cluster: &Cluster) -> bool {
+    cluster.state == ClusterState::Active
 }
 
 /// The active cluster of the region with the fewest databases, the first by name among equals.
 pub fn choose(region: &str, candidates: &[Candidate]) -> Result<Cluster, Refusal> {
     let in_region = || candidates.iter().filter(|candidate| candidate.cluster.region == region);
-    let active = in_region().filter(|candidate| candidate.cluster.state == ClusterState::Active);
+    let active = in_region().filter(|candidate| is_open(&candidate.cluster));
     if let Some(best) = active.min_by(|a, b| (a.databases, &a.cluster.id).cmp(&(b.databases, &b.cluster.id)))
     {
         return Ok(best.cluster.clone());
@@ -77,7 +81,7 @@ pub fn choose(region: &str, candidates: &[Candidate]) -> Result<Cluster, Refusal
 fn regions(candidates: &[Candidate]) -> Vec<&str> {
     let mut regions: Vec<&str> = candidates
         .iter()
-        .filter(|candidate| candidate.cluster.state == ClusterState::Active)
+        .filter(|candidate| is_open(&candidate.cluster))
         .map(|candidate| candidate.cluster.region.as_str())
         .collect();
     regions.sort_unstable();

@@ -126,7 +126,8 @@ macro_rules! unrefused {
     };
 }
 
-/// The newest state that compares like this and was taken.
+/// The newest state that compares like this and was taken. Of those that are over only what was carried out ([`was_taken`] knows of more):
+/// nothing else that ended is kept for this by who takes history away.
 macro_rules! taken {
     ($compares:literal) => {
         unrefused!($compares, " and o.state in ('succeeded', 'running')", "")

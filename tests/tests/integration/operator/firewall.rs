@@ -70,6 +70,9 @@ async fn who_undoes_a_rule_again_and_again_is_told_and_put_right_at_a_bounded_ra
     subject.purge_with_others().await;
 }
 
+/// Between two looks of somebody else: soon after each repair, and not more of what EC2 answers in a second than others need.
+const EACH: Duration = Duration::from_millis(200);
+
 /// Somebody who wants nobody to come in by one rule, whatever it takes.
 async fn undo(rig: Arc<Rig>) {
     let rule = [IngressRule::tcp(PORT, RANGE)];
@@ -80,7 +83,7 @@ async fn undo(rig: Arc<Rig>) {
                 let _ = rig.aws.revoke_ingress(&group.id, &rule).await;
             }
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(EACH).await;
     }
 }
 
@@ -131,6 +134,6 @@ async fn call_otherwise(rig: Arc<Rig>) {
                 let _ = rig.aws.create_tags(&[group.id.as_str()], &theirs).await;
             }
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(EACH).await;
     }
 }
