@@ -2,6 +2,7 @@
 //! few repeated calls and never a duplicate.
 
 pub(crate) mod looks;
+pub(crate) mod waits;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,6 +14,7 @@ use plan::{Failure, Memory, Part};
 use runtime::Backoff;
 
 use self::looks::Looks;
+use self::waits::Waits;
 
 /// Between attempts that failed.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
@@ -77,6 +79,8 @@ pub(crate) struct Memories {
     pub(crate) taken: Looks<Vec<DnsRecord>>,
     /// How far the change of such a name came, while it is under way.
     pub(crate) under_way: Looks<DnsChange>,
+    /// Since when those wait that wait.
+    pub(crate) waits: Waits,
     entries: Mutex<HashMap<String, Entry>>,
 }
 
@@ -258,13 +262,14 @@ impl Memories {
 
     /// Whether nothing is remembered of any.
     pub(crate) fn is_empty(&self) -> bool {
-        self.taken.is_empty() && self.under_way.is_empty() && self.lock().is_empty()
+        self.taken.is_empty() && self.under_way.is_empty() && self.waits.is_empty() && self.lock().is_empty()
     }
 
     /// Keeps only these, and of them only those of which something is still worth knowing.
     pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
         self.taken.retain(&known);
         self.under_way.retain(&known);
+        self.waits.retain(&known);
         self.lock().retain(|uid, entry| known(uid) && !entry.is_over());
     }
 

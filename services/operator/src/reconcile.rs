@@ -8,12 +8,13 @@ use resources::{QuestDB, QuestDBStatus};
 use crate::apply::{self, Written, kubernetes};
 use crate::context::Context;
 use crate::error::Error;
+use crate::memory::waits;
 use crate::slot::Slot;
 use crate::turn::Next;
 use crate::{identity, observe, report, shown};
 
-/// Between two looks while something is waited for that tells nobody when it is done.
-const AT_WORK: Duration = Duration::from_secs(1);
+/// Between two looks at what is tried again as soon as may be.
+const AT_WORK: Duration = waits::FIRST;
 /// After something was written: what was written shows soon.
 const AFTER_WRITE: Duration = Duration::from_millis(400);
 /// Between two looks at a namespace of which not everything can be seen yet.
@@ -212,6 +213,10 @@ fn next(
         return Next::Change;
     }
     let work = plan::work(validated, observed);
+    let acted = written.applied.wrote || written.skipped;
+    if acted || plan.is_settled() {
+        context.memories.waits.end(uid);
+    }
     if plan.is_settled() {
         // Nor does any tell that somebody has let the firewall be.
         let fought = !written.applied.contended.is_empty();
@@ -222,27 +227,35 @@ fn next(
     }
     // A part that rests keeps its own time.
     let rests = |part| written.applied.holds_back(part);
-    let waiting = plan
-        .progress
-        .iter()
-        .filter(|progress| matches!(progress.state, State::Running(_)) && !rests(progress.part))
-        .map(|progress| progress.part);
-    let waiting: Vec<Part> = waiting.collect();
-    let waits = !waiting.is_empty();
-    let only_for = |part| waiting.iter().all(|waiting| *waiting == part);
-    Next::Soon(match (written.applied.wrote || written.skipped, waits) {
+    let waiting = plan.progress.iter().filter_map(|progress| match &progress.state {
+        State::Running(text) if !rests(progress.part) => Some((progress.part, text.as_str())),
+        _ => None,
+    });
+    let waiting: Vec<(Part, &str)> = waiting.collect();
+    let together = |pause| waits::together(pause, context.memories.led_for());
+    let only_for = |part| waiting.iter().all(|(waiting, _)| *waiting == part);
+    Next::Soon(match (acted, !waiting.is_empty()) {
         (true, _) if context.watches.unseen_whole(Some(&validated.subject.namespace)).is_some() => {
             unshown(runtime::backoff::random_share())
         }
         (true, _) => AFTER_WRITE,
-        (false, true) if only_for(Part::LastCopy) => COPYING,
+        (false, true) if only_for(Part::LastCopy) => together(COPYING),
         (false, true) if only_for(Part::Tuning) && matches!(work, Work::Holding | Work::GivenUp) => {
-            OPTIMIZING.min(context.resync)
+            together(OPTIMIZING.min(context.resync))
         }
-        (false, true) => AT_WORK,
-        (false, false) if written.applied.failures.is_empty() => BROKEN,
+        (false, true) => while_waiting(context, validated, &waiting),
+        (false, false) if written.applied.failures.is_empty() => together(BROKEN),
         (false, false) => context.memories.rests_for(uid).unwrap_or(BROKEN).clamp(AT_WORK, BROKEN),
     })
+}
+
+/// When to look again at one that only waits, for these parts. That one of them is done may be told by nothing else.
+fn while_waiting(context: &Context, validated: &Validated, parts: &[(Part, &str)]) -> Duration {
+    let (memories, uid) = (&context.memories, &validated.subject.uid);
+    let waited = memories.waits.lasted(uid, validated.generation, parts, Instant::now());
+    let pause = waits::pause(waited, context.resync, memories.led_for());
+    // A part that rests beside them is tried again in its time.
+    memories.rests_for(uid).map_or(pause, |rests| pause.min(rests)).max(AT_WORK)
 }
 
 /// What could not be seen of a database as it should be, and what nobody tells of.

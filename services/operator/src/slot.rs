@@ -33,17 +33,18 @@ impl<'a> Slot<'a> {
         // The remainder is smaller than the number of slots.
         let number = u32::try_from(hasher.finish() % u64::from(SLOTS)).unwrap_or_default();
         let length = round / SLOTS;
-        let into = Duration::from_nanos(remainder(self.now, round));
+        let into = into_round(self.now, round);
         let begins = length * number;
         let left = begins.checked_sub(into).unwrap_or_else(|| (round + begins).saturating_sub(into));
         if left < length / 2 { left + round } else { left }
     }
 }
 
-/// Nanoseconds of a time that are left over by whole rounds.
-fn remainder(time: Duration, round: Duration) -> u64 {
+/// What is left of a time by whole rounds.
+pub(crate) fn into_round(time: Duration, round: Duration) -> Duration {
     // Less than a round, which is at most a day.
-    u64::try_from(time.as_nanos() % round.as_nanos().max(1)).unwrap_or_default()
+    let nanos = u64::try_from(time.as_nanos() % round.as_nanos().max(1));
+    Duration::from_nanos(nanos.unwrap_or_default())
 }
 
 #[cfg(test)]
