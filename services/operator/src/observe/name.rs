@@ -172,9 +172,7 @@ async fn names_to_release(context: &Context, resource: &QuestDB, validated: &Val
             names.extend(left.filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
         }
         // What status tells of is given back; an end does not wait for a list of everybody's names.
-        Err(error) => {
-            tracing::warn!(error = %runtime::telemetry::chain(&error), "the zone could not be listed");
-        }
+        Err(error) => unlisted(&error),
     }
     names
 }
@@ -196,7 +194,7 @@ async fn at_rest(context: &Context, resource: &QuestDB, validated: &Validated) -
         Ok(picture) => picture,
         Err(error) => {
             // Nothing has to be done now for a database at rest.
-            tracing::warn!(error = %runtime::telemetry::chain(&error), "the zone could not be listed");
+            unlisted(&error);
             return Ok(AtRest::Untold);
         }
     };
@@ -228,6 +226,11 @@ async fn at_rest(context: &Context, resource: &QuestDB, validated: &Validated) -
         }
     }
     Ok(if untold { AtRest::Untold } else { AtRest::AsNoted })
+}
+
+/// Told aloud once for all, by who lists the zone as often as the period says (`pictures::watch_zone`), and not by each database.
+fn unlisted(error: &cloud::Error) {
+    tracing::debug!(error = %runtime::telemetry::chain(error), "the zone could not be listed");
 }
 
 async fn records(context: &Context, name: &str) -> Result<Vec<DnsRecord>, Error> {
