@@ -222,7 +222,9 @@ fn judge_copy<'a>(validated: &Validated, copy: &'a VolumeSnapshot) -> Verdict<'a
     match copy.state {
         SnapshotState::Completed => Verdict::Copy(copy),
         SnapshotState::Pending => {
-            let progress = copy.progress.map_or_else(String::new, |percent| format!(" ({percent} %)"));
+            // In tens: each text is a write of the status.
+            let progress = copy.progress.map(|percent| percent / 10 * 10);
+            let progress = progress.map_or_else(String::new, |percent| format!(" ({percent} %)"));
             Verdict::Wait(format!("waiting for {} to be copied{progress}", copy.id))
         }
         ref other => Verdict::No(format!("EC2 reports {} as {other}: nothing can be made from it", copy.id)),

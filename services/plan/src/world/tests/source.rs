@@ -123,6 +123,7 @@ const COPIES: &[Row<World>] = &[
     (|world| world.copies.clear(), false, "is not there"),
     (|world| world.copies.push(copy()), false, "may mean"),
     (|world| world.copies[0].state = SnapshotState::Pending, true, "waiting for snap-"),
+    (|world| being_copied(world, 47), true, "to be copied (40 %)"),
     (|world| world.copies[0].state = SnapshotState::Error, false, "reports"),
     (|world| world.copies[0].state = SnapshotState::Recoverable, false, "reports"),
     (|world| world.copies[0].size_gib = 51, false, "is of a disk of 51 GiB"),
@@ -140,6 +141,11 @@ const COPIES: &[Row<World>] = &[
 
 fn tag(world: &mut World, key: &str, value: &str) {
     world.copies[0].tags = world.copies[0].tags.clone().with(key, value);
+}
+
+fn being_copied(world: &mut World, percent: u8) {
+    world.copies[0].state = SnapshotState::Pending;
+    world.copies[0].progress = Some(percent);
 }
 
 fn untag(world: &mut World, key: &str) {
