@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::Node;
 use resources::names::{self, condition, reason};
 
 use super::left::{self, Proof};
-use super::machine::{generation_of, is_ready, of_instance, was_launched_before};
+use super::machine::{TERMINATE, generation_of, is_ready, of_instance, was_launched_before};
 use super::ready::Closed;
 use super::released::{self, Released};
 use super::{World, former, home, ready};
@@ -183,7 +183,7 @@ fn wait(world: &World<'_>, plan: &mut Plan, (part, instance): (Part, &Instance),
     let text = lack.overdue(id, patience(before));
     if before.saturating_add(1) >= MACHINES && !is_given_up(world, instance) {
         let text = format!(
-            "{text}: {}; it is left as it is: {look}; terminate it to have others tried",
+            "{text}: {}; it is left as it is: {look}; {TERMINATE} to have others tried",
             before_it(before)
         );
         plan.say(part, State::Broken(text));

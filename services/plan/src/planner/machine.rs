@@ -24,6 +24,10 @@ use super::{World, home, joined, last_copy, zones};
 use crate::last_copy::ATTEMPTS;
 use crate::{Kind, Part, Plan, State, Step, Target, build};
 
+/// What people are to do with a machine that is to be replaced. EC2 ends none that is protected against either.
+pub(super) const TERMINATE: &str =
+    "terminate it (its protections, against that and against being stopped, come off first)";
+
 /// The database's home, once it runs.
 pub(super) fn instance<'a>(
     world: &World<'a>,
@@ -101,7 +105,7 @@ fn judge<'a>(world: &World<'a>, plan: &mut Plan, instance: &'a Instance) -> Opti
         }
         InstanceState::Running if instance.private_ip.is_some() => {}
         other => {
-            let text = format!("{} is {other}: start it, or terminate it to have it replaced", instance.id);
+            let text = format!("{} is {other}: start it, or {TERMINATE} to have it replaced", instance.id);
             plan.say(Part::Instance, State::Broken(text));
             return None;
         }

@@ -16,7 +16,7 @@ use resources::{ChangeMeans, names};
 
 use super::existing::{living, only};
 use super::joined::{self, given_up_before};
-use super::machine::{generation_of, is_ready, launch_beside, of_instance, was_launched_before};
+use super::machine::{TERMINATE, generation_of, is_ready, launch_beside, of_instance, was_launched_before};
 use super::reach::is_leaving;
 use super::released::Released;
 use super::workload::pod_is_ready;
@@ -137,7 +137,7 @@ pub(super) fn target<'a>(world: &World<'a>, plan: &mut Plan, home: &Home<'a, '_>
         }
         Some(next) if is_as_asked(world, next, home.disk) => {
             let text = format!(
-                "{} was launched for this very wish and is not what is asked for: terminate it to have it replaced",
+                "{} was launched for this very wish and is not what is asked for: {TERMINATE} to have it replaced",
                 next.id
             );
             plan.say(Part::Candidate, State::Broken(text));
@@ -180,7 +180,7 @@ fn prepared<'a>(world: &World<'a>, plan: &mut Plan, next: &Instance) -> Option<&
             return None;
         }
         other => {
-            plan.wait(Part::Candidate, format!("{} is {other}: terminate it to have it replaced", next.id));
+            plan.wait(Part::Candidate, format!("{} is {other}: {TERMINATE} to have it replaced", next.id));
             return None;
         }
     }

@@ -158,7 +158,7 @@ fn each_of_a_row_has_twice_the_time_and_the_last_one_is_left() {
     assert_eq!(world.protected.len(), 1);
     assert_eq!(told(&world, condition::DEGRADED).0, "True");
     let (_, reason, text) = told(&world, condition::NODE_HEALTHY);
-    assert!(reason == "NotJoined" && text.contains("60 minutes") && text.contains("terminate it"), "{text}");
+    assert!(reason == "NotJoined" && text.contains("60 minutes") && text.contains("protections"), "{text}");
 
     // Who has looked at it and terminates it has a row of its own.
     world.instances[2].state = InstanceState::Terminated;
