@@ -240,15 +240,19 @@ fn progressing(outcome: &Outcome<'_>) -> Word {
     if outcome.is_settled() {
         return no("Settled", "nothing is left to do");
     }
-    match (outcome.first_broken(), outcome.first_open()) {
-        (Some((part, text)), _) => no(&reason(part), &format!("{part}: {text}")),
-        (None, Some((part, text))) => yes(&reason(part), &format!("{part}: {text}")),
+    if let Some((part, text)) = outcome.first_broken() {
+        return no(&reason(part), &format!("{part}: {text}"));
+    }
+    match (outcome.first_going(), outcome.first_refused()) {
+        (Some((part, text)), _) => yes(&reason(part), &format!("{part}: {text}")),
+        // Who waits for the end of an edit is not to wait for another one.
+        (None, Some((part, text))) => no(&reason(part), &format!("{part}: {text}")),
         (None, None) => yes("Working", "steps are being taken"),
     }
 }
 
 fn degraded(outcome: &Outcome<'_>) -> Word {
-    match outcome.first_broken() {
+    match outcome.first_broken().or_else(|| outcome.first_refused()) {
         Some((part, text)) => yes(&reason(part), &format!("{part}: {text}")),
         None => moving::beside(outcome),
     }

@@ -228,6 +228,11 @@ impl Outcome<'_> {
         self.first_open_of(|_| true)
     }
 
+    /// The same of what goes on by itself, be it that it waits: what is refused waits for another wish.
+    pub(crate) fn first_going(&self) -> Option<(Part, String)> {
+        self.first_open_of(|part| !matches!(self.plan.state(part), Some(State::Refused(_))))
+    }
+
     /// The same of what stands between the database and its readiness: it serves with a disk that is still too
     /// small, and without a monitor.
     pub(crate) fn first_missing(&self) -> Option<(Part, String)> {

@@ -126,6 +126,9 @@ fn a_name_that_is_taken_is_refused_and_the_one_in_force_stays() {
     assert_eq!(world.records, before);
     assert_eq!(condition(&world, "Ready"), ("True", "Serving"));
     assert_eq!(condition(&world, "ConfigAccepted"), ("False", "NameTaken"));
+    // Who waits for the edit to be carried out is told that it is not.
+    assert_eq!(condition(&world, "Progressing"), ("False", "NameChange"));
+    assert_eq!(condition(&world, "Degraded"), ("True", "NameChange"));
     let status = world.resource.status.as_ref().unwrap();
     assert_eq!(status.instruction.as_ref().unwrap().seq, 1, "the wish was not carried out");
     assert_eq!(status.pending[0].means, ChangeMeans::Refused);

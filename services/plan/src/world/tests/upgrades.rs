@@ -169,6 +169,8 @@ fn what_does_not_start_is_taken_back_and_tried_again_only_on_demand() {
         );
         let (accepted, why) = told(world, condition::CONFIG_ACCEPTED);
         assert!(accepted == "False" && why.contains("exit code 1") && why.contains("restartNonce"), "{why}");
+        let (degraded, why_degraded) = told(world, condition::DEGRADED);
+        assert!(degraded == "True" && why_degraded.contains(&why), "{why_degraded}");
         let named = world.snapshots[0].metadata.name.as_deref().unwrap();
         assert!(why.contains("9.3.4 serves on") && why.contains(named), "{why}");
         assert_eq!(status.instruction.as_ref().unwrap().seq, 1, "the wish was not carried out");
