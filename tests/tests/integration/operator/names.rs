@@ -90,7 +90,12 @@ async fn a_living_database_gets_another_name_and_one_always_leads_to_it() {
         let found = subject.rig.as_admin().get(&subject.name).await.ok()?;
         let conditions = found.status.as_ref()?.conditions.clone();
         let refused = conditions.iter().find(|found| found.type_ == "ConfigAccepted")?;
-        (refused.reason == "NameTaken" && ready(&found) == "True").then_some(())
+        let is = |kind: &str, status: &str| {
+            conditions.iter().any(|found| found.type_ == kind && found.status == status)
+        };
+        // Whoever waits for the edit is told that it is not carried out.
+        let ended = is("Progressing", "False") && is("Degraded", "True");
+        (refused.reason == "NameTaken" && ready(&found) == "True" && ended).then_some(())
     })
     .await;
     assert_eq!(subject.rig.records(&taken).await, std::slice::from_ref(&theirs));
