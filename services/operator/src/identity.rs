@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use cloud::Select;
+use cloud::{Instance, Select, Volume};
 use kube::api::ListParams;
 use kube::runtime::reflector::ObjectRef;
 use plan::{Holder, Identity, Kind, Standing, Subject, Trace};
@@ -59,7 +59,8 @@ pub(crate) async fn settle(context: &Context, resource: &QuestDB) -> Result<Next
 }
 
 /// Why the identity of a resource must not be acted upon, which `what` names; nothing once it is believed. What EC2 shows may be
-/// older than the newest disk: that one's resource lives, or is gone for less than the age of a picture.
+/// older than the newest disk: that one's resource lives, or is gone for less than the age of a picture. Nobody is turned away by what
+/// it shows of machines that may have ended since.
 pub(crate) async fn doubt(
     context: &Context,
     resource: &QuestDB,
@@ -74,14 +75,21 @@ pub(crate) async fn doubt(
     let picture = picture.map_err(Error::aws("look for whose the database is in EC2"))?;
     let mut holders = caches.namesakes(resource, database);
     holders.extend(unseen_holder(context, resource, database));
-    let standing = Standing {
-        holders: &holders,
-        persistent_volumes: &caches.volumes_of(database),
-        nodes: &caches.nodes_of(database),
-        volumes: picture.volumes(database),
-        instances: picture.instances(database),
+    let (persistent_volumes, nodes) = (caches.volumes_of(database), caches.nodes_of(database));
+    let judge = |volumes: &[Volume], instances: &[Instance]| {
+        let (persistent_volumes, nodes) = (persistent_volumes.as_slice(), nodes.as_slice());
+        plan::doubt(
+            subject,
+            what,
+            &Standing { holders: &holders, persistent_volumes, nodes, volumes, instances },
+        )
     };
-    Ok(plan::doubt(subject, what, &standing))
+    if judge(picture.volumes(database), picture.instances(database)).is_none() {
+        return Ok(None);
+    }
+    let seen = context.view.of(database, now).await;
+    let seen = seen.map_err(Error::aws("look again for whose the database is in EC2"))?;
+    Ok(judge(&seen.volumes, &seen.instances))
 }
 
 /// What is done for a resource whose identity is in doubt: nothing. One that is being deleted is let go, because nothing was made

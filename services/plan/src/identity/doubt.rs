@@ -4,10 +4,13 @@
 //!
 //! *Invariant:* what decides is written by us alone or by who may write tags in AWS: status, `PersistentVolumes` and Nodes, which
 //! lie in no namespace, and what is in EC2.
+//!
+//! *Invariant:* a database that runs on a machine of another cluster is nobody's here: who brings a copy of a resource into a second
+//! cluster of the same name neither stops nor destroys what the first one serves.
 
 use std::sync::Arc;
 
-use cloud::{Instance, Tags, Volume, key};
+use cloud::{Attachment, Instance, InstanceId, Tags, Volume, key};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 
 use crate::Subject;
@@ -45,7 +48,8 @@ pub fn doubt(subject: &Subject, what: &str, standing: &Standing<'_>) -> Option<S
         let database = &subject.database;
         return Some(format!("{name} stands for database {database} already, which {what} names too"));
     }
-    standing.of_others(subject).map(|id| not_allowed(id, subject))
+    let of_others = standing.of_others(subject).map(|id| not_allowed(id, subject));
+    of_others.or_else(|| standing.elsewhere(subject).map(|held| runs_elsewhere(held, subject)))
 }
 
 /// The resource that something in EC2 is for: whom somebody who may write tags in AWS has named on it, else for whom we made it.
@@ -64,11 +68,24 @@ pub fn offered_to<'a>(subject: &Subject, tags: &'a Tags) -> Option<&'a str> {
 }
 
 pub(crate) fn not_allowed(id: &str, subject: &Subject) -> String {
-    let (key, named) = (key::FOR, subject.display());
+    let allow = allow(id, subject);
+    format!("{id} is not known to belong to this namespace: if it may be used, tag it: {allow}")
+}
+
+fn runs_elsewhere(held: &Attachment, subject: &Subject) -> String {
+    let Attachment { volume, instance, .. } = held;
+    let (cluster, allow) = (&subject.cluster, allow(volume.as_str(), subject));
     format!(
-        "{id} is not known to belong to this namespace: if it may be used, tag it: aws ec2 create-tags --resources {id} \
-         --tags Key={key},Value={named}"
+        "{volume} is on {instance}, which runs and is no Node of this cluster: another cluster of the name {cluster} may serve the \
+         database from there, and no two may have one name; if none does, restart the machine, so that it joins, or stop it; if the disk \
+         is to be taken all the same, tag it: {allow}"
     )
+}
+
+/// How somebody who may write tags in AWS names a resource on something.
+fn allow(id: &str, subject: &Subject) -> String {
+    let (key, named) = (key::FOR, subject.display());
+    format!("aws ec2 create-tags --resources {id} --tags Key={key},Value={named}")
 }
 
 impl<'a> Standing<'a> {
@@ -91,6 +108,28 @@ impl<'a> Standing<'a> {
         // A machine is for the disk that it serves.
         let mut instances = self.instances().filter(|_| disk.is_none());
         volume.or_else(|| instances.find(|(_, tags)| unknown(tags))).map(|(id, _)| id)
+    }
+
+    /// How a disk of the database is on a machine of its own which runs and is no Node here, unless somebody has named this very resource
+    /// on the disk. Before a pod of ours has a disk its machine is a Node.
+    fn elsewhere(&self, subject: &Subject) -> Option<&'a Attachment> {
+        let runs = |id: &InstanceId| {
+            let machine = self.instances.iter().find(|machine| machine.id == *id);
+            machine.is_some_and(|found| !found.state.is_ending() && !found.state.is_confirmed_down())
+        };
+        let disks =
+            self.volumes.iter().filter(|disk| !disk.state.is_ending() && !is_for(subject, &disk.tags));
+        let mut held = disks.flat_map(Volume::live_attachments);
+        held.find(|held| runs(&held.instance) && !self.is_node(&held.instance))
+    }
+
+    /// Whether a machine is a Node of the database here, by what nobody can change.
+    fn is_node(&self, machine: &InstanceId) -> bool {
+        self.nodes.iter().any(|node| {
+            let provider = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+            let id = provider.and_then(|provider| provider.rsplit_once('/')).map(|(_, id)| id);
+            id == Some(machine.as_str())
+        })
     }
 
     /// The living disk that a `PersistentVolume` says is this very resource's.

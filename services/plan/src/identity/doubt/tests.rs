@@ -1,6 +1,6 @@
 //! What speaks for a resource and what against it: each condition alone turns the answer.
 
-use cloud::{Instance, InstanceState, VolumeState};
+use cloud::{AttachmentState, Instance, InstanceState, VolumeState};
 use resources::names;
 use serde_json::json;
 
@@ -151,6 +151,57 @@ fn a_machine_of_another_namespace_is_doubted_like_a_disk() {
         scene.volumes.clear();
     };
     foreign.with(alone).check(Some("i-1"), "a PersistentVolume without its disk tells nothing of a machine");
+}
+
+/// The machine of the database, as it joined.
+fn joined(machine: &str) -> Arc<Node> {
+    let spec = json!({ "providerID": format!("aws:///eu-west-1a/{machine}") });
+    Arc::new(serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap())
+}
+
+#[test]
+fn what_runs_on_a_machine_outside_of_the_cluster_is_doubted() {
+    let mut disk = named(OWN);
+    disk.attachments = vec![Attachment {
+        volume: disk.id.clone(),
+        instance: fixture::instance().id,
+        device: "/dev/sdf".to_owned(),
+        state: AttachmentState::Attached,
+        goes_with_machine: false,
+    }];
+    // A backup brings its PersistentVolume along.
+    let apart = Scene {
+        volumes: vec![disk],
+        instances: vec![machine(OWN)],
+        persistent_volumes: vec![persistent_volume("qdb-acme")],
+        ..Scene::default()
+    };
+    let text = apart.doubt().unwrap();
+    let allows = format!("aws ec2 create-tags --resources vol-1 --tags Key=questdb.io/for,Value={OWN}");
+    assert!(
+        text.starts_with("vol-1 is on i-1, which runs and is no Node of this cluster")
+            && text.ends_with(&allows),
+        "{text}"
+    );
+    for (state, is_doubted) in [
+        (InstanceState::Pending, true),
+        (InstanceState::Stopping, true),
+        (InstanceState::Stopped, false),
+        (InstanceState::ShuttingDown, false),
+        (InstanceState::Terminated, false),
+    ] {
+        let what = state.to_string();
+        let scene = apart.with(|scene| scene.instances[0].state = state);
+        scene.check(is_doubted.then_some("vol-1 is on i-1"), &what);
+    }
+    apart.with(|scene| scene.nodes = vec![joined("i-1")]).check(None, "it is a Node here");
+    apart.with(|scene| scene.nodes = vec![joined("i-11")]).check(Some("vol-1"), "another one is");
+    apart.with(|scene| scene.nodes = vec![node("qdb-acme")]).check(Some("vol-1"), "nobody knows which it is");
+    apart.with(|scene| scene.instances.clear()).check(None, "on no machine of the database");
+    let left = |scene: &mut Scene| scene.volumes[0].attachments[0].state = AttachmentState::Detached;
+    apart.with(left).check(None, "it has left the machine");
+    let given = |scene: &mut Scene| scene.volumes[0] = offered(scene.volumes[0].clone(), OWN);
+    apart.with(given).check(None, "somebody has named this resource on it");
 }
 
 #[test]
