@@ -1,9 +1,13 @@
 //! Looking at the database that a snapshot is of: read live, because copying rests on it.
+//!
+//! *Invariant:* the disk that is copied of a database which answers is the one that its pod has. Tags alone may name another: somebody
+//! has put it in the place of that one, and the database goes on with it only once it is started again.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use cloud::{Role, Select, TagFilter, Volume};
-use k8s_openapi::api::core::v1::Pod;
+use cloud::{InstanceId, Role, Select, TagFilter, Volume};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use plan::snapshot::{Disk, Ground};
 use plan::{Settings, Subject, pod_serves};
@@ -120,6 +124,12 @@ async fn serving(
     };
     // Without EC2 a database that is held can still be let go.
     let found = hear(overdue, disk(snapshots, database, subject)).await;
+    let machine = machine_of(pod, &snapshots.context.caches.nodes_of(&subject.database));
+    let is_it = |(disk, volume): (Disk, Volume)| match is_apart(&volume, machine.as_ref()) {
+        Some(why) => Err(why),
+        None => Ok((disk, volume)),
+    };
+    let found = found.map(|found| found.and_then(is_it));
     let (disk, blind) = match known(found, owes, || reported(database, subject)) {
         Ok(known) => known,
         Err(why) => return Ok(Look::unclear(why)),
@@ -152,6 +162,27 @@ pub(super) fn known(
         Ok(Err(why)) => Err(why),
         Err(error) => Ok((reported(), Some(error))),
     }
+}
+
+/// The machine on which a pod is, where its Node tells.
+pub(super) fn machine_of(pod: &Pod, nodes: &[Arc<Node>]) -> Option<InstanceId> {
+    let on = pod.spec.as_ref()?.node_name.as_ref()?;
+    let node = nodes.iter().find(|node| node.metadata.name.as_ref() == Some(on))?;
+    let (_, machine) = node.spec.as_ref()?.provider_id.as_deref()?.rsplit_once('/')?;
+    Some(InstanceId::new(machine))
+}
+
+/// Why a disk is not the one that a pod on this machine has; on any machine, where it is not known on which the pod is.
+pub(super) fn is_apart(volume: &Volume, machine: Option<&InstanceId>) -> Option<String> {
+    let is_there = |on: &InstanceId| machine.is_none_or(|machine| machine == on);
+    let is_apart = !volume.live_attachments().any(|found| is_there(&found.instance));
+    is_apart.then(|| {
+        format!(
+            "{} is the disk by its tags, and EC2 does not have it on the machine of the pod, which goes on with another one or is about \
+             to get it",
+            volume.id
+        )
+    })
 }
 
 /// Stopped is what a wish asked for and the report says was reached, and what the API server and EC2 say now.

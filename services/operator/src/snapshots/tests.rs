@@ -1,18 +1,22 @@
 //! What keeps a disk from being copied: each guard has a row that only it refuses.
 
+use std::sync::Arc;
+
 use cloud::{
     Attachment, AttachmentState, Instance, InstanceId, InstanceState, Owner, Role, Tags, Volume, VolumeId,
     VolumeState, key,
 };
 use domain::catalogue::{InstanceTypes, Repository, Versions};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use plan::snapshot::{Disk, Ground};
 use plan::{Neighbours, Settings, Subject};
 use resources::{QuestDB, names};
 use serde_json::{Value, json};
 
 use super::ended::{is_left, is_not_asked, is_of_other};
-use super::ground::{Way, asked_at, believed, is_held, is_stopped, known, only, unread, version_on, way};
+use super::ground::{
+    Way, asked_at, believed, is_apart, is_held, is_stopped, known, machine_of, only, unread, version_on, way,
+};
 use crate::error::Error;
 use crate::fixture;
 
@@ -273,15 +277,46 @@ fn stopped_is_what_was_reported_of_this_very_wish() {
     }
 }
 
-#[test]
-fn a_disk_is_free_when_nothing_has_it_in_any_state() {
-    let attached = |state: AttachmentState| Attachment {
+fn attached(state: AttachmentState) -> Attachment {
+    Attachment {
         volume: VolumeId::new("vol-1"),
         instance: InstanceId::new("i-1"),
         device: "/dev/sdf".to_owned(),
         state,
         goes_with_machine: false,
+    }
+}
+
+/// A checkpoint that holds one disk says nothing of another, which only has its tags.
+#[test]
+fn of_a_database_that_answers_no_disk_is_copied_but_that_of_its_pod() {
+    for (state, machine, is_its) in [
+        (AttachmentState::Attached, Some("i-1"), true),
+        (AttachmentState::Attached, None, true),
+        (AttachmentState::Attached, Some("i-11"), false),
+        (AttachmentState::Detached, Some("i-1"), false),
+        (AttachmentState::Detached, None, false),
+    ] {
+        let what = format!("{state} {machine:?}");
+        let volume = Volume { attachments: vec![attached(state)], ..fixture::disk(Tags::new()) };
+        let machine = machine.map(InstanceId::new);
+        assert_eq!(is_apart(&volume, machine.as_ref()).is_none(), is_its, "{what}");
+    }
+    assert!(is_apart(&fixture::disk(Tags::new()), None).is_some(), "on no machine");
+
+    let node = |provider: &str| -> Arc<Node> {
+        let node = json!({ "metadata": { "name": "one" }, "spec": { "providerID": provider } });
+        Arc::new(serde_json::from_value(node).unwrap())
     };
+    let placed = pod(|pod| pod["spec"] = json!({ "nodeName": "one", "containers": [] }));
+    let nodes = [node("aws:///eu-west-1a/i-1")];
+    assert_eq!(machine_of(&placed, &nodes), Some(InstanceId::new("i-1")));
+    assert_eq!(machine_of(&placed, &[]), None, "its Node is not seen");
+    assert_eq!(machine_of(&pod(|_| {}), &nodes), None, "it is on none");
+}
+
+#[test]
+fn a_disk_is_free_when_nothing_has_it_in_any_state() {
     let volume = |state: VolumeState, attachments: Vec<Attachment>| Volume {
         state,
         attachments,
