@@ -7,7 +7,7 @@ use resources::{CopyPolicy, QuestDBSnapshot, SnapshotPhase};
 use super::debt::{Debt, debt, is_late};
 use super::{
     COPY_GONE, Checkpoint, Disk, Ground, Held, Plan, Seen, Step, WHOLE, gone_text, identity, is_gone,
-    is_held, is_made_for, owes,
+    is_held, is_made_for, is_of_before, owes,
 };
 
 /// Whether what is done next rests on the database, so that it has to be looked at. Nothing does while a copy that is
@@ -306,8 +306,9 @@ fn end(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
     if !seen.conclusive {
         return wait(phase, "Deleting", "EC2 may still show what was asked of it before");
     }
-    let surplus = seen.copies.iter().find(|copy| kept.is_none_or(|kept| kept.id != copy.id));
-    match surplus {
+    let stays =
+        |copy: &VolumeSnapshot| kept.is_some_and(|kept| kept.id == copy.id) || is_of_before(resource, copy);
+    match seen.copies.iter().find(|copy| !stays(copy)) {
         Some(copy) => act(Step::Discard(copy.id.clone()), phase, "Deleting", "its copy is being destroyed"),
         None => act(Step::LetGo, phase, "Deleting", "nothing is left to be done for it"),
     }

@@ -29,7 +29,7 @@ mod tests;
 use cloud::{NewSnapshot, SnapshotId, Tags, VolumeId, VolumeSnapshot, key};
 use jiff::{SignedDuration, Timestamp};
 use resources::names::condition;
-use resources::{QuestDBSnapshot, SnapshotPhase, names};
+use resources::{CopyPolicy, QuestDBSnapshot, SnapshotPhase, names};
 
 pub use debt::{Debt, debt, is_overdue};
 pub use decide::{plan, rests_on_database};
@@ -251,16 +251,38 @@ pub fn is_made_for(resource: &QuestDBSnapshot, copy: &VolumeSnapshot) -> bool {
     }
 }
 
-/// What is said of copies with the identity of an object that goes which were not made for it: they are somebody's, and stay.
+/// How much later than a copy was begun the object that had it made may seem to have been made: the clocks are two.
+const CLOCKS: SignedDuration = SignedDuration::from_hours(1);
+
+/// Whether a copy was begun long before its object was made: a backup has brought the object back. The first one may be there still,
+/// in another cluster of the same name, and its copy is not destroyed with the second.
+fn is_of_before(resource: &QuestDBSnapshot, copy: &VolumeSnapshot) -> bool {
+    let made = resource.metadata.creation_timestamp.as_ref().map(|made| made.0);
+    let begun = copy.started_at.and_then(|begun| Timestamp::try_from(begun).ok());
+    made.zip(begun).is_some_and(|(made, begun)| made.duration_since(begun) > CLOCKS)
+}
+
+/// What is said of copies with the identity of an object that goes which were not made for it, or before it: they are somebody's, and
+/// stay.
 pub fn left_to_others(resource: &QuestDBSnapshot, copies: &[VolumeSnapshot]) -> Option<String> {
-    let others = copies.iter().filter(|copy| !is_made_for(resource, copy));
-    let ids: Vec<&str> = others.map(|copy| copy.id.as_str()).collect();
-    (!ids.is_empty()).then(|| {
+    let ids = |which: &dyn Fn(&VolumeSnapshot) -> bool| {
+        let ids: Vec<&str> = copies.iter().filter(|copy| which(copy)).map(|copy| copy.id.as_str()).collect();
+        (!ids.is_empty()).then(|| ids.join(", "))
+    };
+    let destroys = resource.spec.deletion_policy == CopyPolicy::Delete;
+    let others = ids(&|copy| !is_made_for(resource, copy)).map(|ids| {
         format!(
-            "{} carries its tags and was not made for it, but by somebody of its copy: it is left as it is, for them to delete",
-            ids.join(", ")
+            "{ids} carries its tags and was not made for it, but by somebody of its copy: it is left as it is, for them to delete"
         )
-    })
+    });
+    let before = ids(&|copy| destroys && is_made_for(resource, copy) && is_of_before(resource, copy));
+    let before = before.map(|ids| {
+        format!(
+            "{ids} was begun before it was made, so that a backup has brought it back, and another may stand for the copy: it is left as \
+             it is; delete it in EC2 if nobody needs it"
+        )
+    });
+    others.into_iter().chain(before).reduce(|all, more| format!("{all}; {more}"))
 }
 
 /// The number of the disk whose last copy a snapshot is ordered to be; `None` for any other snapshot.
