@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use resources::names;
 use serde_json::Value;
 
-use super::World;
 use super::child::{ensure, ensure_with};
 use super::disk::{modification_of, persistent_volume_of};
+use super::{World, going};
 use crate::{Kind, Part, Plan, State, Step, Target, build};
 
 /// Has both made; whether they are as they should be.
@@ -99,5 +99,7 @@ fn replace(world: &World<'_>, plan: &mut Plan, claim: &PersistentVolumeClaim, vo
         let reason = format!("it stands for {other}, and the disk is {disk}");
         plan.act(Part::Attachment, Step::Delete(target), reason);
     }
-    plan.wait(Part::Attachment, format!("claim {name} is made again for {disk}: it stands for {other}"));
+    let text = format!("claim {name} is made again for {disk}: it stands for {other}");
+    let claim = [(Kind::PersistentVolumeClaim, &claim.metadata)];
+    plan.say(Part::Attachment, going::state(world.observed.at, &claim, text));
 }

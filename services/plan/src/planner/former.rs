@@ -13,8 +13,8 @@ use resources::names;
 
 use super::left::{self, Left, Proof};
 use super::machine::{delete_node, generation_of, is_of, of_instance};
-use super::{World, home, moving, released, teardown, workload};
-use crate::{Part, Plan, Step, Target, build};
+use super::{World, going, home, moving, released, teardown, workload};
+use crate::{Kind, Part, Plan, Step, Target, build};
 
 /// Ends every machine but the database's home and the one that it moves to.
 pub(super) fn end_all(world: &World<'_>, plan: &mut Plan, home: Option<&Instance>, disk: Option<&Volume>) {
@@ -26,7 +26,7 @@ pub(super) fn end_all(world: &World<'_>, plan: &mut Plan, home: Option<&Instance
             InstanceState::Terminated if pod_on(world, instance).is_some() => {}
             InstanceState::Terminated => {
                 for node in world.observed.children.nodes.iter().filter(|node| is_of(node, instance)) {
-                    forget_node(plan, node, &instance.id);
+                    forget_node(world, plan, node, &instance.id);
                 }
             }
             InstanceState::ShuttingDown => {
@@ -109,9 +109,10 @@ fn forget(plan: &mut Plan, pod: &Pod, down: Option<Left>) {
     plan.wait(Part::Former, "the pod of a machine that is gone is being removed");
 }
 
-fn forget_node(plan: &mut Plan, node: &Node, instance: &InstanceId) {
+fn forget_node(world: &World<'_>, plan: &mut Plan, node: &Node, instance: &InstanceId) {
     delete_node(plan, node, Part::Former);
-    plan.wait(Part::Former, format!("the Node of {instance} is being removed"));
+    let text = format!("the Node of {instance} is being removed");
+    plan.say(Part::Former, going::state(world.observed.at, &[(Kind::Node, &node.metadata)], text));
 }
 
 /// EC2 forgets a machine about an hour after its end. What Kubernetes has of it goes all the same.
@@ -125,7 +126,7 @@ fn forget_gone(world: &World<'_>, plan: &mut Plan) {
         let Some(node) = nodes.find(of_machine) else { continue };
         match node.metadata.name.as_ref().and_then(|name| pod_on_node(world, name)) {
             Some(pod) => forget(plan, pod, None),
-            None => forget_node(plan, node, id),
+            None => forget_node(world, plan, node, id),
         }
     }
 }

@@ -7,6 +7,7 @@ mod credentials;
 mod disk;
 mod existing;
 mod former;
+mod going;
 mod held;
 mod home;
 mod joined;

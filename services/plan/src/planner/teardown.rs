@@ -23,7 +23,7 @@ use super::existing::{self, living};
 use super::left;
 use super::machine::{is_ready, of_instance};
 use super::ready::is_abandoned;
-use super::{credentials, disk, held, last_copy, machine, name, purge, released, workload};
+use super::{credentials, disk, going, held, last_copy, machine, name, purge, released, workload};
 use crate::secrets::{begun_keys, handed_out};
 use crate::{Account, Goal, Kind, Part, Plan, State, Step, Target, build};
 
@@ -129,7 +129,8 @@ fn stop_pod(world: &World<'_>, plan: &mut Plan) -> bool {
             let target = target(Kind::StatefulSet, &found.metadata);
             plan.act(Part::PodStop, Step::Delete(target), "the pod would be made again");
         }
-        plan.wait(Part::PodStop, "the StatefulSet is being removed");
+        let set = [(Kind::StatefulSet, &found.metadata)];
+        plan.say(Part::PodStop, going::state(world.observed.at, &set, "the StatefulSet is being removed"));
         return false;
     }
     let Some(pod) = &children.pod else { return true };
@@ -159,7 +160,8 @@ fn stop_pod(world: &World<'_>, plan: &mut Plan) -> bool {
         );
         return true;
     }
-    plan.wait(Part::PodStop, "waiting for QuestDB to stop");
+    let pod = [(Kind::Pod, &pod.metadata)];
+    plan.say(Part::PodStop, going::state(world.observed.at, &pod, "waiting for QuestDB to stop"));
     false
 }
 
@@ -271,13 +273,14 @@ fn clean_up(world: &World<'_>, plan: &mut Plan, reached: bool) {
         }
     }
     if !left.is_empty() {
-        for (kind, metadata) in left {
-            // One that is going already is waited for: finalizers of Kubernetes hold it.
+        for (kind, metadata) in &left {
+            // One that is going already is waited for: finalizers hold it, most often of Kubernetes.
             if metadata.deletion_timestamp.is_none() {
-                plan.act(Part::Cleanup, Step::Delete(target(kind, metadata)), "its database is gone");
+                plan.act(Part::Cleanup, Step::Delete(target(*kind, metadata)), "its database is gone");
             }
         }
-        plan.wait(Part::Cleanup, "what remains in Kubernetes is being removed");
+        let text = "what remains in Kubernetes is being removed";
+        plan.say(Part::Cleanup, going::state(world.observed.at, &left, text));
         return;
     }
     if world.validated.removing {

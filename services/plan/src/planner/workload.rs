@@ -9,7 +9,7 @@ use resources::names;
 
 use super::World;
 use super::child::{ensure, lost_labels};
-use super::{home, ready, unmade, version};
+use super::{going, home, ready, unmade, version};
 use crate::change::{image_of_template, is_stranded, is_told, reload};
 use crate::few::few;
 use crate::secrets::Taking;
@@ -258,7 +258,9 @@ fn restart(world: &World<'_>, plan: &mut Plan, (pod, is_current): (&Pod, bool), 
 fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<Cow<'static, str>> {
     let stateful_set = world.observed.children.stateful_set.as_deref();
     if pod.metadata.deletion_timestamp.is_some() {
-        Some("waiting for QuestDB to stop".into())
+        let text = "waiting for QuestDB to stop";
+        let held = going::held(world.observed.at, Kind::Pod, &pod.metadata);
+        Some(held.map_or_else(|| text.into(), |held| format!("{text}; {held}").into()))
     } else if !stateful_set.is_some_and(unmade::is_seen) {
         Some("waiting for the StatefulSet's controller to see the change".into())
     } else if !is_told(world) {

@@ -1,15 +1,17 @@
-//! A disk that does not leave a machine where QuestDB runs no more: after a while people are told who has it, and the way out.
+//! A disk that does not leave a machine where QuestDB runs no more: after a while people are told who has it, and the way out. So they are of
+//! an object that somebody holds.
 
 use std::sync::Arc;
 
 use cloud::{Attachment, AttachmentState, InstanceState, VolumeState};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::RunState;
 
 use super::model::World;
-use super::operations::{just_moved, on_the_way};
+use super::operations::{just_moved, on_the_way, paused};
 use super::oracle::check_end;
 use super::runner::ENOUGH;
 use super::silent::CLOCK;
@@ -80,6 +82,24 @@ fn runs_there(world: &World) -> bool {
     let on = world.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.clone());
     let second = world.children.nodes.get(1).map(|node| name_of(node));
     on.is_some() && on == second
+}
+
+/// Whoever has put a finalizer on it may have gone away without it.
+#[test]
+fn a_stateful_set_that_somebody_holds_is_told() {
+    let mut world = paused();
+    let mut set = serving().children.stateful_set.unwrap();
+    let metadata = &mut Arc::make_mut(&mut set).metadata;
+    metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    metadata.finalizers = Some(vec!["backup.example.com/held".to_owned()]);
+    world.children.stateful_set = Some(set);
+    let told = |minutes| {
+        let (seen, mut observed) = (world.resource.clone(), world.look());
+        observed.at = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes);
+        crate::plan(&seen, &validated(&seen), &observed, &settings()).state(Part::PodStop).cloned()
+    };
+    assert!(matches!(told(9), Some(State::Running(_))), "{:?}", told(9));
+    check_told(told(10).as_ref(), &["StatefulSet".to_owned(), "backup.example.com/held".to_owned()]);
 }
 
 #[test]
