@@ -4,6 +4,8 @@
 //! live looks, and nobody is sent to it by the database's name. One whose kubelet is silent cannot prove it: it is ended
 //! first, and then its pod is forgotten. One that is stopped lets go of no disk and answers nobody: once its pod is forgotten, that
 //! it is down is enough, as Kubernetes takes the disk off its Node only after minutes, or never.
+//!
+//! *Invariant:* a machine that EC2 does not know is not taken for gone while its Node is ready: an answer of EC2 may lack what runs.
 
 use std::sync::Arc;
 
@@ -12,7 +14,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use resources::names;
 
 use super::left::{self, Left, Proof};
-use super::machine::{delete_node, generation_of, is_of, of_instance};
+use super::machine::{delete_node, generation_of, is_of, is_ready, of_instance};
 use super::{World, going, home, moving, released, teardown, workload};
 use crate::{Kind, Part, Plan, Step, Target, build};
 
@@ -124,11 +126,31 @@ fn forget_gone(world: &World<'_>, plan: &mut Plan) {
             crate::tagged::machine_of(&world.validated.subject, node).as_ref() == Some(id)
         };
         let Some(node) = nodes.find(of_machine) else { continue };
+        if is_ready(node) {
+            plan.wait(Part::Former, unknown(node));
+            continue;
+        }
         match node.metadata.name.as_ref().and_then(|name| pod_on_node(world, name)) {
             Some(pod) => forget(plan, pod, None),
             None => forget_node(world, plan, node, id),
         }
     }
+}
+
+/// A Node that is ready although EC2 does not know its machine.
+pub(super) fn belied<'a>(world: &World<'a>) -> Option<&'a Arc<Node>> {
+    let (subject, gone) = (&world.validated.subject, &world.observed.account.gone);
+    let is_gone = |node: &Node| crate::tagged::machine_of(subject, node).is_some_and(|id| gone.contains(&id));
+    world.observed.children.nodes.iter().find(|node| is_ready(node) && is_gone(node))
+}
+
+/// What is said of one.
+pub(super) fn unknown(node: &Node) -> String {
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    format!(
+        "Node {name} is ready, and EC2 does not know its machine: nothing there is taken for gone until EC2 shows it, or the Node is not \
+         ready any more"
+    )
 }
 
 /// The Node of a machine: the one that joined, else the one that it was launched to become. One that only carries the generation of

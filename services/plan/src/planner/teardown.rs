@@ -23,7 +23,7 @@ use super::existing::{self, living};
 use super::left;
 use super::machine::{is_ready, of_instance};
 use super::ready::is_abandoned;
-use super::{credentials, disk, going, held, last_copy, machine, name, purge, released, workload};
+use super::{credentials, disk, former, going, held, last_copy, machine, name, purge, released, workload};
 use crate::secrets::{begun_keys, handed_out};
 use crate::{Account, Goal, Kind, Part, Plan, State, Step, Target, build};
 
@@ -136,7 +136,8 @@ fn stop_pod(world: &World<'_>, plan: &mut Plan) -> bool {
     let Some(pod) = &children.pod else { return true };
     let Account { instances, conclusive, .. } = &world.observed.account;
     let are_down = instances.iter().all(|instance| instance.state.is_confirmed_down());
-    if *conclusive && are_down && !instances.is_empty() {
+    let is_told = *conclusive && former::belied(world).is_none();
+    if is_told && are_down && !instances.is_empty() {
         // Nobody is left to confirm the end of the pod, whichever of them it is on.
         if pod.metadata.deletion_grace_period_seconds != Some(0) || pod.metadata.deletion_timestamp.is_none()
         {
@@ -229,6 +230,10 @@ fn stop_instance(world: &World<'_>, plan: &mut Plan) -> bool {
     }
     // Firewall and disk are judged by the same look: this wait is theirs too.
     if !existing::is_all_shown(world, plan, Part::InstanceStop) {
+        return false;
+    }
+    if let Some(node) = former::belied(world) {
+        plan.wait(Part::InstanceStop, former::unknown(node));
         return false;
     }
     for node in &world.observed.children.nodes {

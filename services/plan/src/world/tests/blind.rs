@@ -13,7 +13,7 @@ use super::runner::{ENOUGH, pass, settle};
 use super::serving;
 use super::silent::{say, say_of};
 use crate::fixture::{settings, validated};
-use crate::{Children, Manifest, Plan, Step};
+use crate::{Children, Kind, Manifest, Part, Plan, State, Step};
 
 /// What they do not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,4 +236,44 @@ fn a_pod_is_not_forgotten_while_its_machine_may_not_be_shown() {
         let found = planned.actions.iter().any(|action| forgets(&action.step));
         assert_eq!(found, conclusive, "{:#?}", planned.actions);
     }
+}
+
+/// What EC2 lacks in an answer may run.
+#[test]
+fn a_node_that_is_ready_is_not_forgotten_although_ec2_does_not_know_its_machine() {
+    let planned = |world: &World| {
+        let mut observed = world.look();
+        let machine = observed.account.instances.remove(0);
+        observed.account.gone.push(machine.id.clone());
+        if observed.account.instances.is_empty() {
+            let id = cloud::InstanceId::new("i-of-before");
+            let ended = cloud::Instance { id, state: InstanceState::Terminated, ..machine };
+            observed.account.instances.push(ended);
+        }
+        let seen = &world.resource;
+        crate::plan(seen, &validated(seen), &observed, &settings())
+    };
+    let forgets = |plan: &Plan| {
+        let is_it =
+            |step: &Step| matches!(step, Step::Delete(target) if target.at_once || target.kind == Kind::Node);
+        plan.actions.iter().any(|action| is_it(&action.step))
+    };
+    let mut ends = serving();
+    say(&mut ends, "Unknown");
+    become_(&mut ends, RunState::Paused);
+    ends.children.stateful_set = None;
+    passes(&mut ends, 6);
+    for mut world in [just_moved(), ends.clone()] {
+        for (status, expected) in [("True", false), ("Unknown", true)] {
+            say(&mut world, status);
+            let planned = planned(&world);
+            assert_eq!(forgets(&planned), expected, "{status}: {:#?}", planned.actions);
+        }
+    }
+    // Its pod has gone by then.
+    ends.children.pod = None;
+    say(&mut ends, "True");
+    let planned = planned(&ends);
+    let told = planned.state(Part::InstanceStop);
+    assert!(matches!(told, Some(State::Running(text)) if text.contains("is ready, and EC2")), "{told:?}");
 }

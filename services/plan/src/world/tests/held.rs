@@ -18,7 +18,7 @@ use super::operations::{
 use super::oracle::{check_end, check_moment};
 use super::runner::{pass, settle};
 use super::serving;
-use super::silent::say_of;
+use super::silent::{say, say_of};
 use crate::fixture::{settings, validated};
 use crate::{Kind, Part, Plan, State, Step};
 
@@ -143,6 +143,7 @@ fn what_ec2_has_forgotten_leaves_nothing_behind() {
     world = on_the_way(world, |_| {}, |world| world.instances[0].state == InstanceState::Terminated);
     assert_eq!(world.children.nodes.len(), 2, "its Node is still there");
     world.instances.remove(0);
+    say(&mut world, "Unknown");
     settle(&mut world, None, false);
     check_end(&world, "moved");
 
@@ -151,6 +152,7 @@ fn what_ec2_has_forgotten_leaves_nothing_behind() {
     world.volumes[0].attachments.clear();
     world.children.attachments.clear();
     world.instances.clear();
+    say(&mut world, "Unknown");
     settle(&mut world, None, false);
     check_end(&world, "healed");
     assert!(lives(&world, "2"));
