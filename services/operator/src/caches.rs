@@ -163,6 +163,12 @@ impl Caches {
         volumes.chain(nodes).collect()
     }
 
+    /// Whether there are credentials of ours under the name of a resource, whosever they are.
+    pub(crate) fn has_credentials(&self, resource: &QuestDB) -> bool {
+        let name = names::credentials(resource.metadata.name.as_deref().unwrap_or_default());
+        self.secrets.has(&Key::new(resource.metadata.namespace.as_deref(), &name))
+    }
+
     /// What a database was started with.
     pub(crate) fn in_force(&self, subject: &Subject) -> plan::InForce {
         let set = get(&self.stateful_sets, &subject.name, &subject.namespace, subject);

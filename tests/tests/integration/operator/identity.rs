@@ -157,3 +157,24 @@ async fn a_disk_that_was_kept_goes_to_another_namespace_only_if_its_tag_says_so(
     beside.end().await;
     rig.end().await;
 }
+
+/// Many accounts have rules for what the console shows; the resource that is made again would be another, empty database.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_whose_name_in_ec2_was_changed_is_not_passed_over_for_an_empty_one() {
+    let rig = Rig::new().await;
+    let _operator = rig.start().await;
+    apply(&rig.as_admin(), &plain(&rig, "renamed", "Retain")).await.unwrap();
+    let (database, (_, disk)) = (identity(&rig, "renamed").await, made(&rig).await);
+    removed(&rig, "renamed").await;
+    rig.aws.create_tags(&[disk.as_str()], &Tags::new().named("by-the-rules")).await.unwrap();
+
+    apply(&rig.as_admin(), &plain(&rig, "renamed", "Delete")).await.unwrap();
+    let named = format!("{}/{}/renamed", rig.cluster, rig.namespace);
+    is_refused(&rig, "renamed", &[&disk, "create-tags", &named]).await;
+    rig.aws.create_tags(&[disk.as_str()], &Tags::new().with(key::FOR, named)).await.unwrap();
+    assert_eq!(identity(&rig, "renamed").await, database);
+    assert_eq!(made(&rig).await.1, disk);
+    removed(&rig, "renamed").await;
+    no_disk(&rig).await;
+    rig.end().await;
+}
