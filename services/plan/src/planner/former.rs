@@ -15,7 +15,7 @@ use resources::names;
 
 use super::left::{self, Left, Proof};
 use super::machine::{delete_node, generation_of, is_of, is_ready, of_instance};
-use super::{World, going, home, moving, released, teardown, workload};
+use super::{World, disk, going, held, home, moving, released, teardown, workload};
 use crate::{Kind, Part, Plan, Step, Target, build};
 
 /// Ends every machine but the database's home and the one that it moves to.
@@ -151,6 +151,26 @@ pub(super) fn unknown(node: &Node) -> String {
         "Node {name} is ready, and EC2 does not know its machine: nothing there is taken for gone until EC2 shows it, or the Node is not \
          ready any more"
     )
+}
+
+/// What is said of a machine that another cluster of the same name serves the database on, and that is not ended: it has the disk, which
+/// nobody here gave it, is no Node here, and has a number that this resource never gave.
+pub(super) fn elsewhere(world: &World<'_>, instance: &Instance) -> Option<String> {
+    let is_on = |disk: &&Volume| disk.live_attachments().any(|found| found.instance == instance.id);
+    let disk = super::existing::living(&world.observed.account.volumes).find(is_on)?;
+    let is_known = home::written(world.resource) >= generation_of(instance)
+        || of_instance(world, instance).is_some()
+        || disk::is_held_elsewhere(world, disk, None);
+    let (id, cluster) = (&instance.id, &world.validated.subject.cluster);
+    (!is_known && !instance.state.is_confirmed_down()).then(|| {
+        format!(
+            "{id} has {}, was not launched for this resource and is no Node here: another cluster of the name {cluster} serves the database \
+             there, so the machine is not ended, and no two clusters may have one name; where none has it, stop the machine, and the \
+             operator ends it: {}",
+            disk.id,
+            held::stop(id)
+        )
+    })
 }
 
 /// The Node of a machine: the one that joined, else the one that it was launched to become. One that only carries the generation of

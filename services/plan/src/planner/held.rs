@@ -90,8 +90,15 @@ fn told(world: &World<'_>, volume: &Volume) -> String {
 fn give_up(id: &InstanceId) -> String {
     format!(
         ". QuestDB does not run on {id} any more: unmount the disk there or, to do without the machine, stop it, and the operator ends \
-         it, which frees the disk: aws ec2 modify-instance-attribute --instance-id {id} --no-disable-api-stop && aws ec2 stop-instances \
-         --instance-ids {id}"
+         it, which frees the disk: {}",
+        stop(id)
+    )
+}
+
+/// How people stop a machine that is protected.
+pub(super) fn stop(id: &InstanceId) -> String {
+    format!(
+        "aws ec2 modify-instance-attribute --instance-id {id} --no-disable-api-stop && aws ec2 stop-instances --instance-ids {id}"
     )
 }
 

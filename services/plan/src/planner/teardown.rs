@@ -213,15 +213,7 @@ fn stop_instance(world: &World<'_>, plan: &mut Plan) -> bool {
             }
             _ => {
                 ended = false;
-                let left = left::at_the_end(world, instance);
-                released::end(
-                    world,
-                    plan,
-                    instance,
-                    left,
-                    (Part::InstanceStop, "the database is not to run any more"),
-                );
-                plan.wait(Part::InstanceStop, format!("{} is being ended", instance.id));
+                end(world, plan, instance);
             }
         }
     }
@@ -240,6 +232,17 @@ fn stop_instance(world: &World<'_>, plan: &mut Plan) -> bool {
         machine::delete_node(plan, node, Part::InstanceStop);
     }
     true
+}
+
+fn end(world: &World<'_>, plan: &mut Plan, instance: &Instance) {
+    if let Some(text) = former::elsewhere(world, instance) {
+        plan.say(Part::InstanceStop, State::Broken(text));
+        return;
+    }
+    let left = left::at_the_end(world, instance);
+    let why = "the database is not to run any more";
+    released::end(world, plan, instance, left, (Part::InstanceStop, why));
+    plan.wait(Part::InstanceStop, format!("{} is being ended", instance.id));
 }
 
 fn remove_group(world: &World<'_>, plan: &mut Plan) -> bool {

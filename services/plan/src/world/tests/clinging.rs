@@ -3,21 +3,22 @@
 
 use std::sync::Arc;
 
-use cloud::{Attachment, AttachmentState, InstanceState, VolumeState};
+use cloud::{Attachment, AttachmentState, ClientToken, InstanceId, InstanceState, Role, VolumeState, key};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use resources::RunState;
+use resources::{RunState, names};
 
+use super::kubernetes::node;
 use super::model::World;
 use super::operations::{just_moved, on_the_way, paused};
 use super::oracle::check_end;
 use super::runner::ENOUGH;
 use super::silent::CLOCK;
 use super::{pass, serving, settle, wish};
-use crate::fixture::{settings, validated};
-use crate::{Part, Plan, State};
+use crate::fixture::{settings, subject, validated};
+use crate::{Part, Plan, State, Step};
 
 /// Who has the disk, by the word of EC2 and of Kubernetes.
 type Grip = (Vec<Attachment>, Vec<Arc<VolumeAttachment>>);
@@ -82,6 +83,61 @@ fn runs_there(world: &World) -> bool {
     let on = world.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.clone());
     let second = world.children.nodes.get(1).map(|node| name_of(node));
     on.is_some() && on == second
+}
+
+/// Of two clusters of one name the other has its own copy of the resource, and lets the database run.
+#[test]
+fn a_machine_to_which_another_cluster_gave_the_disk_is_not_ended() {
+    let subject = subject();
+    let mut resumed = paused();
+    let mut machine = serving().instances.remove(0);
+    machine.id = InstanceId::new("i-elsewhere");
+    machine.tags = machine.tags.with(key::GENERATION, "7");
+    let token = ClientToken::new(&subject.cluster, &subject.database, Role::Instance, 7);
+    machine.client_token = Some(token.to_string());
+    let disk = &mut resumed.volumes[0];
+    disk.state = VolumeState::InUse;
+    disk.attachments = vec![Attachment {
+        volume: disk.id.clone(),
+        instance: machine.id.clone(),
+        device: "/dev/sdf".to_owned(),
+        state: AttachmentState::Attached,
+        goes_with_machine: false,
+    }];
+    resumed.instances.push(machine);
+    let changes: [(&str, fn(&mut World), bool); 5] = [
+        ("nothing here knows it", |_| {}, true),
+        (
+            "this resource gave its number",
+            |world| {
+                let annotations = world.resource.metadata.annotations.get_or_insert_default();
+                annotations.insert(names::GENERATION.to_owned(), "7".to_owned());
+            },
+            false,
+        ),
+        (
+            "it is a Node here",
+            |world| world.children.nodes.push(Arc::new(node(world.instances.last().unwrap()))),
+            false,
+        ),
+        (
+            "the disk was given away here",
+            |world| world.children.attachments.clone_from(&serving().children.attachments),
+            false,
+        ),
+        ("it is stopped", |world| world.instances.last_mut().unwrap().state = InstanceState::Stopped, false),
+    ];
+    for (what, change, is_told) in changes {
+        let mut world = resumed.clone();
+        change(&mut world);
+        let seen = world.resource.clone();
+        let planned = crate::plan(&seen, &validated(&seen), &world.look(), &settings());
+        let told = planned.state(Part::InstanceStop);
+        let found = matches!(told, Some(State::Broken(text)) if text.contains("another cluster"));
+        assert_eq!(found, is_told, "{what}: {told:?}");
+        let ends = planned.actions.iter().any(|action| matches!(action.step, Step::WriteReleased { .. }));
+        assert!(!(is_told && ends), "{what}: {:#?}", planned.actions);
+    }
 }
 
 /// Whoever has put a finalizer on it may have gone away without it.
