@@ -137,7 +137,8 @@ pub(super) fn is_stranger(world: &World<'_>, instance: &Instance) -> bool {
     !instance.state.is_ending() && !is_known
 }
 
-/// What is said of every machine that is a stranger.
+/// What is said of every machine that is a stranger, and of one that has the disk beside ours: only one with Multi-Attach can be on two,
+/// and what both write is lost.
 pub(super) fn strangers(world: &World<'_>) -> Vec<String> {
     let told = |one: &Instance| {
         let why = match (twin(world, one), generation_of(one)) {
@@ -150,7 +151,10 @@ pub(super) fn strangers(world: &World<'_>) -> Vec<String> {
             "{id} carries this database's tags {why}: it is not ended; terminate it, or take the tag {key} off it"
         )
     };
-    machines(world.observed).filter(|one| is_stranger(world, one)).map(told).collect()
+    let disks = super::existing::living(&world.observed.account.volumes);
+    let shared = disks.filter(|disk| disk.live_attachments().count() > 1);
+    let shared = shared.filter_map(|disk| super::disk::on_stranger(world, disk));
+    machines(world.observed).filter(|one| is_stranger(world, one)).map(told).chain(shared).collect()
 }
 
 /// The instance that is the database's home, if it runs: what the name has to answer with.

@@ -299,3 +299,18 @@ fn a_machine_of_others_that_has_the_disk_is_named() {
         check(purged, part);
     }
 }
+
+#[test]
+fn a_machine_of_others_that_has_the_disk_beside_ours_is_named() {
+    let told = |world: &World| {
+        let seen = &world.resource;
+        crate::plan(seen, &validated(seen), &world.look(), &settings()).strangers
+    };
+    let mut world = serving();
+    assert!(told(&world).is_empty());
+    let attachments = &mut world.volumes[0].attachments;
+    let theirs = Attachment { instance: InstanceId::new("i-stranger"), ..attachments[0].clone() };
+    attachments.push(theirs);
+    let strangers = told(&world);
+    assert!(matches!(strangers.as_slice(), [text] if text.contains("i-stranger")), "{strangers:?}");
+}
