@@ -1,11 +1,12 @@
 //! Two writers on one field: told, and not fought. A field that is changed again after each time it was put right is left
 //! as it is for a while, with the name of who else writes it. Rules of a firewall are told alike but not left (`firewall`), nor are
-//! tags in EC2 (`tags`).
+//! tags in EC2 (`tags`) and records in Route 53 (`records`).
 //!
 //! The first repair of an object is done without a further look; from the second on the object is read as it is on the
 //! server, which alone knows who wrote what.
 
 pub(super) mod firewall;
+pub(super) mod records;
 pub(super) mod tags;
 
 use std::collections::BTreeMap;
@@ -119,13 +120,14 @@ impl Contention {
         Some(text)
     }
 
-    /// What is to be said of what is fought over in EC2, where nothing is left to the other.
-    pub(crate) fn in_ec2(&self, validated: &Validated, settings: &Settings, now: Instant) -> Vec<String> {
+    /// What is to be said of what is fought over in AWS, where nothing is left to the other.
+    pub(crate) fn in_aws(&self, validated: &Validated, settings: &Settings, now: Instant) -> Vec<String> {
         if self.lock().is_empty() {
             return Vec::new();
         }
         let mut told = self.of_firewall(validated, settings, now);
         told.extend(self.of_tags(&validated.subject.uid, now));
+        told.extend(self.of_records(&validated.subject.uid, now));
         told
     }
 

@@ -93,10 +93,10 @@ pub(crate) async fn apply(
             memories.brought(uid, what);
         }
     }
-    let in_ec2 = context.contention.in_ec2(validated, &context.settings, Instant::now());
+    let in_aws = context.contention.in_aws(validated, &context.settings, Instant::now());
     let contended = &mut written.applied.contended;
-    contended.retain(|said| !in_ec2.contains(said));
-    contended.extend(in_ec2);
+    contended.retain(|said| !in_aws.contains(said));
+    contended.extend(in_aws);
     written
 }
 
@@ -128,6 +128,7 @@ impl Pass<'_> {
         {
             self.context.measures.drift(kind.as_str());
         }
+        contention::records::changed(self, action);
         let (memories, uid) = (&self.context.memories, &self.validated.subject.uid);
         memories.went_well(uid, action.part);
         tracing::info!(step.name = name, step.part = %action.part, step.reason = action.reason, "did {name}");

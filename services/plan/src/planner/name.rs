@@ -14,7 +14,7 @@ use resources::{DnsState, DnsStatus, NextNameStatus, QuestDB, StepStatus};
 
 use super::{World, rename};
 use crate::change::takes_host_ports;
-use crate::{Children, Goal, Led, Part, Plan, State, Step, Subject, Validated};
+use crate::{Action, Children, Goal, Led, Part, Plan, State, Step, Subject, Validated};
 
 /// Seconds that resolvers may keep the address.
 const TTL: u32 = 30;
@@ -346,7 +346,7 @@ fn point(world: &World<'_>, plan: &mut Plan, (records, known): (&[DnsRecord], bo
         // The address is ours and was in sync: only what said so is gone.
         let changes = vec![RecordChange::Create(text), RecordChange::Upsert(wanted)];
         let reason = "the record that says whose the name is was taken away";
-        return lead(plan, Part::Dns, changes, (name, address), reason);
+        return lead(plan, (Part::Dns, known), changes, (name, address), reason);
     }
     if let Some(foreign) = foreign(records, &world.validated.subject) {
         let text = format!(
@@ -367,7 +367,7 @@ fn point(world: &World<'_>, plan: &mut Plan, (records, known): (&[DnsRecord], bo
     } else {
         "the name does not answer with the machine's address"
     };
-    lead(plan, Part::Dns, taking(records, [text, wanted]), (name, address), reason);
+    lead(plan, (Part::Dns, known), taking(records, [text, wanted]), (name, address), reason);
 }
 
 /// The two records of a name: whose it is, and where it leads.
@@ -386,14 +386,16 @@ pub(super) fn taking(records: &[DnsRecord], [text, wanted]: [DnsRecord; 2]) -> V
     }
 }
 
+/// Makes a name lead to an address; `known` when it did, and only somebody else can have changed that.
 pub(super) fn lead(
     plan: &mut Plan,
-    part: Part,
+    (part, known): (Part, bool),
     changes: Vec<RecordChange>,
     (name, address): (&str, Ipv4Addr),
     reason: &str,
 ) {
     let led = Some(Led { name: name.to_owned(), address: address.to_string() });
-    plan.act(part, Step::ChangeRecords { changes, led }, reason);
+    let step = Step::ChangeRecords { changes, led };
+    plan.actions.push(Action { step, part, reason: reason.to_owned(), puts_right: known });
     plan.wait(part, "waiting for the change to reach all name servers");
 }

@@ -75,7 +75,7 @@ fn add(world: &World<'_>, plan: &mut Plan, name: &str, address: Ipv4Addr) {
         return plan.wait(Part::Rename, format!("{name} is added beside {in_force}"));
     }
     let reason = "another name is asked for: it is added before the one in force is given back";
-    lead(plan, Part::Rename, taking(records, wanted), (name, address), reason);
+    lead(plan, (Part::Rename, false), taking(records, wanted), (name, address), reason);
 }
 
 fn give_back(world: &World<'_>, plan: &mut Plan, name: &str) {

@@ -25,7 +25,7 @@ use super::machine::{is_ready, of_instance};
 use super::ready::is_abandoned;
 use super::{credentials, disk, former, going, held, last_copy, machine, name, purge, released, workload};
 use crate::secrets::{begun_keys, handed_out};
-use crate::{Account, Goal, Kind, Part, Plan, State, Step, Target, build};
+use crate::{Account, Action, Goal, Kind, Part, Plan, State, Step, Target, build};
 
 pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
     let order: [fn(&World<'_>, &mut Plan) -> bool; 7] =
@@ -103,6 +103,8 @@ pub(super) fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
     let records = world.observed.dns.records.as_deref();
     let mut changes = records.map(|records| name::releases(world, records)).unwrap_or_default();
     let is_answer = |change: &RecordChange| change.record().kind == RecordKind::A;
+    // All else that is done about a name takes records away.
+    let puts_back = changes.iter().any(|change| matches!(change, RecordChange::Create(_)));
     if !is_told && changes.iter().any(is_answer) {
         // A database that is to serve again before the next report must not think that its name still leads to it.
         plan.wait(Part::DnsRelease, "the name is about to be taken out of service");
@@ -116,7 +118,9 @@ pub(super) fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
         Goal::Serve => "nobody is to be sent to a machine of which the pod takes no ports",
         Goal::Pause | Goal::Retire | Goal::Purge => "nobody is to be sent to a database that stops",
     };
-    plan.act(Part::DnsRelease, Step::ChangeRecords { changes, led: None }, reason);
+    let step = Step::ChangeRecords { changes, led: None };
+    let (part, reason) = (Part::DnsRelease, reason.to_owned());
+    plan.actions.push(Action { step, part, reason, puts_right: puts_back });
     plan.wait(Part::DnsRelease, "the name is being taken out of service");
     false
 }

@@ -1,10 +1,10 @@
-//! Another hand at the firewall of a machine: who undoes a rule, or changes a tag, again and again is told, and what was there comes
-//! back.
+//! Another hand in AWS: who undoes a rule of a firewall, or changes a tag or a record, again and again is told, and what was there
+//! comes back.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cloud::{IngressRule, Tags, key};
+use cloud::{DnsRecord, HostedZoneId, IngressRule, RecordChange, RecordKind, Tags, key};
 use resources::Phase;
 use resources::names::condition;
 use serde_json::json;
@@ -135,5 +135,50 @@ async fn call_otherwise(rig: Arc<Rig>) {
             }
         }
         tokio::time::sleep(EACH).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_changes_a_record_again_and_again_is_told_and_it_is_put_right_all_the_same() {
+    let mut subject = Subject::new(&unique("pointed")).await;
+    let _others = Others::of(&subject.rig);
+    let lease = subject.rig.lease().await;
+    let way = subject.rig.rights(&lease).await;
+    let often = [("SLIPWAY_RESYNC", "1s"), ("SLIPWAY_ZONE_PERIOD", "1s")];
+    let operator = subject.rig.spawn((&lease, &way), &[], &often);
+    subject.wish_run_state("Running").await;
+    let name = subject.carried_out(Phase::Ready).await.status.unwrap().dns.unwrap().name;
+    let records = subject.rig.records(&name).await;
+    let ours = records.into_iter().find(|record| record.kind == RecordKind::A).unwrap();
+    let other = tokio::spawn(lead_elsewhere(Arc::clone(&subject.rig), ours.clone()));
+    let text = told(&subject, "a word about the other", "True").await;
+    assert!(text.contains(&name) && text.contains("ChangeResourceRecordSets"), "{text}");
+    eventually(PATIENCE, "it to be counted", async || {
+        (operator.metric("slipway_contended_objects", "Records").await > 0.0).then_some(())
+    })
+    .await;
+
+    other.abort();
+    assert!(other.await.unwrap_err().is_cancelled());
+    eventually(PATIENCE, "the address to come back", async || {
+        subject.rig.records(&name).await.contains(&ours).then_some(())
+    })
+    .await;
+    subject.purge_with_others().await;
+}
+
+/// Between two looks of somebody else at a name: all who use the account share a few requests to Route 53 a second.
+const SELDOM: Duration = Duration::from_secs(2);
+
+/// Somebody who wants a name to lead elsewhere, whatever it takes.
+async fn lead_elsewhere(rig: Arc<Rig>, ours: DnsRecord) {
+    let zone = HostedZoneId::new(rig.zone());
+    let theirs = DnsRecord { values: vec!["192.0.2.9".to_owned()], ..ours.clone() };
+    loop {
+        if rig.records(&ours.name).await.contains(&ours) {
+            // What was refused, because AWS was busy, is tried again.
+            let _ = rig.aws.change_records(&zone, &[RecordChange::Upsert(theirs.clone())]).await;
+        }
+        tokio::time::sleep(SELDOM).await;
     }
 }

@@ -6,10 +6,13 @@ use cloud::{DnsRecord, RecordKind};
 use jiff::Timestamp;
 use resources::{DnsState, Phase, RunState};
 
+use super::enumerated::undisturbed;
 use super::model::World;
+use super::operations::operations;
+use super::runner::Run;
 use super::{check_serving, pass, phase, serving, settle, wish};
 use crate::fixture::validated;
-use crate::{Part, State, Step, are_as_noted, name_at_rest};
+use crate::{Action, Part, Plan, State, Step, are_as_noted, name_at_rest};
 
 const NAME: &str = "trades-33445566.eu.example.com";
 
@@ -54,6 +57,7 @@ fn what_somebody_changed_is_noticed_and_comes_back_by_one_change() {
         let planned = pass(&mut world, &mut 0, None, false);
         let steps: Vec<&Step> = planned.actions.iter().map(|action| &action.step).collect();
         assert!(matches!(steps.as_slice(), [Step::ChangeRecords { .. }]), "{what}: {steps:?}");
+        assert!(planned.actions[0].puts_right, "{what}: it is counted");
         world.tick();
         settle(&mut world, None, false);
         check_serving(&world, None);
@@ -63,6 +67,26 @@ fn what_somebody_changed_is_noticed_and_comes_back_by_one_change() {
         };
         assert_eq!(sorted(world.records.clone()), sorted(before), "{what}");
     }
+}
+
+fn changes_of_records(planned: &Plan) -> impl Iterator<Item = &Action> {
+    planned.actions.iter().filter(|action| matches!(action.step, Step::ChangeRecords { .. }))
+}
+
+#[test]
+fn what_a_database_does_of_its_own_is_never_taken_for_an_answer_to_somebody() {
+    let mut changes = 0;
+    for operation in operations() {
+        let (_, Run { passes, .. }) = undisturbed(operation);
+        for (_, mut world) in passes {
+            let planned = pass(&mut world, &mut 0, None, false);
+            for action in changes_of_records(&planned) {
+                assert!(!action.puts_right, "{}: {action:?}", operation.name);
+                changes += 1;
+            }
+        }
+    }
+    assert!(changes > 0);
 }
 
 #[test]
@@ -113,6 +137,9 @@ fn a_pause_takes_the_address_and_keeps_the_name() {
     assert!(!is_noticed(&world));
     world.records.clear();
     assert!(is_noticed(&world), "somebody took the text away");
+    let planned = pass(&mut world, &mut 0, None, false);
+    assert!(changes_of_records(&planned).any(|action| action.puts_right), "{:?}", planned.actions);
+    world.tick();
     settle(&mut world, None, false);
     assert_eq!(world.records.len(), 1);
     wish(&mut world, 3, |spec| spec.run_state = RunState::Running);
