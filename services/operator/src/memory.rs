@@ -20,8 +20,11 @@ use self::waits::Waits;
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
 /// Between attempts that only a person or another wish can cure.
 const PATIENCE: Backoff = Backoff::new(Duration::from_secs(15), Duration::from_mins(5));
-/// How long a zone counts as exhausted.
+/// How long a zone counts as exhausted, beside what EC2 takes to show what was asked for in vain.
 const EXHAUSTED: Duration = Duration::from_mins(10);
+/// How many zones without room for a disk may be tried, one after the other, before the first counts as exhausted no more: in each of
+/// them a machine waits for a disk until EC2 is sure to show none.
+const GIVEN_UP: u32 = 3;
 /// Between two attempts at what AWS allows only a few times a day.
 const RATIONED: Duration = Duration::from_mins(5);
 
@@ -37,6 +40,7 @@ const SAID: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug, Default)]
 struct Entry {
     spent: Option<u64>,
+    /// Of what, where, and until when.
     exhausted: Vec<(Role, String, Instant)>,
     wrote: Option<Instant>,
     asked: Option<Instant>,
@@ -52,9 +56,10 @@ impl Entry {
     fn is_over(&self) -> bool {
         let Self { spent, exhausted, wrote, asked, seen, failures, reported, brought, held } = self;
         let past = |at: &Option<Instant>, after: Duration| at.is_none_or(|at| at.elapsed() >= after);
+        let now = Instant::now();
         let for_good = spent.is_none() && seen.is_none() && *failures == 0 && held.is_empty();
         for_good
-            && exhausted.iter().all(|(.., at)| at.elapsed() >= EXHAUSTED)
+            && exhausted.iter().all(|(.., until)| now >= *until)
             && brought.iter().all(|(_, at)| at.elapsed() >= UNSHOWN)
             && past(wrote, SHOWN)
             && past(asked, SHOWN)
@@ -115,11 +120,11 @@ impl Memories {
     pub(crate) fn recall(&self, uid: &str, generation: i64) -> Memory {
         let entries = self.lock();
         let Some(entry) = entries.get(uid) else { return Memory::default() };
+        let now = Instant::now();
         let without = |role: Role| -> Vec<String> {
-            let recent = entry.exhausted.iter().filter(|(of, _, at)| *of == role && at.elapsed() < EXHAUSTED);
+            let recent = entry.exhausted.iter().filter(|(of, _, until)| *of == role && now < *until);
             recent.map(|(_, zone, _)| zone.clone()).collect()
         };
-        let now = Instant::now();
         let held = entry.held.iter().filter(|held| held.generation == generation && now < held.until);
         Memory {
             spent: entry.spent,
@@ -192,13 +197,14 @@ impl Memories {
         self.lock().entry(uid.to_owned()).or_default().spent = Some(generation);
     }
 
-    /// A zone had no capacity for a machine, or for a disk.
-    pub(crate) fn exhausted(&self, uid: &str, role: Role, zone: &str) {
+    /// A zone had no capacity for a machine, or for a disk. A machine without a disk is given up only once EC2, which may take `lag`,
+    /// is sure to show none: until then, and until the other zones were tried in the same way, this one is passed over.
+    pub(crate) fn exhausted(&self, uid: &str, (role, zone): (Role, &str), lag: Duration) {
         let mut entries = self.lock();
         let entry = entries.entry(uid.to_owned()).or_default();
-        let counts = |of: Role, known: &str| (of, known) != (role, zone);
-        entry.exhausted.retain(|(of, known, at)| counts(*of, known) && at.elapsed() < EXHAUSTED);
-        entry.exhausted.push((role, zone.to_owned(), Instant::now()));
+        let (now, counts) = (Instant::now(), |of: Role, known: &str| (of, known) != (role, zone));
+        entry.exhausted.retain(|(of, known, until)| counts(*of, known) && now < *until);
+        entry.exhausted.push((role, zone.to_owned(), now + EXHAUSTED + lag * GIVEN_UP));
     }
 
     /// Counts a failure and says when to try again.
@@ -335,7 +341,7 @@ mod tests {
             assert_eq!(kept(&|entry| entry.asked = Some(at)), expected);
             assert_eq!(kept(&|entry| entry.reported = Some(at)), expected);
             assert_eq!(kept(&|entry| entry.brought.push(("volume".to_owned(), at))), expected);
-            let exhausted = (Role::Volume, "zone".to_owned(), at);
+            let exhausted = (Role::Volume, "zone".to_owned(), at + EXHAUSTED);
             assert_eq!(kept(&|entry| entry.exhausted.push(exhausted.clone())), expected);
         }
         assert!(kept(&|entry| entry.spent = Some(1)));
@@ -457,6 +463,20 @@ mod tests {
     }
 
     #[test]
+    fn a_zone_is_passed_over_until_the_machine_there_can_be_given_up_and_others_are_tried() {
+        for lag in [Duration::ZERO, Duration::from_secs(30), Duration::from_mins(10)] {
+            let memories = Memories::default();
+            memories.take_over();
+            memories.asked("a");
+            memories.exhausted("a", (Role::Volume, "eu-west-1a"), lag);
+            let until = memories.lock()["a"].exhausted[0].2;
+            // Then it is left for another zone, and that for a third: each takes as long, and a machine some minutes to come.
+            let left = until.checked_sub(Duration::from_mins(9) + lag * 2).unwrap();
+            assert!(memories.shows_all("a", left, lag), "{lag:?}");
+        }
+    }
+
+    #[test]
     fn what_was_learnt_is_recalled_until_the_resource_is_gone() {
         let memories = Memories::default();
         memories.spent("a", 3);
@@ -466,7 +486,7 @@ mod tests {
             (Role::Volume, "eu-west-1a"),
             (Role::Volume, "eu-west-1b"),
         ] {
-            memories.exhausted("a", role, zone);
+            memories.exhausted("a", (role, zone), Duration::ZERO);
         }
         let zones = |of: &[&str]| of.iter().map(|zone| (*zone).to_owned()).collect();
         let expected = Memory {

@@ -143,7 +143,9 @@ async fn run_instance(pass: &Pass<'_>, generation: u64, zone: &str, launch: &Lau
         }
         Err(error) => {
             match &error {
-                AwsError::Capacity { .. } => memories.exhausted(&subject.uid, Role::Instance, zone),
+                AwsError::Capacity { .. } => {
+                    memories.exhausted(&subject.uid, (Role::Instance, zone), pass.context.ec2_lag);
+                }
                 AwsError::ParameterMismatch { .. } => memories.spent(&subject.uid, generation),
                 _ => {}
             }
@@ -165,7 +167,8 @@ async fn create_volume(pass: &Pass<'_>, volume: &NewVolume) -> Result<(), Error>
     let token = ClientToken::new(&subject.cluster, &subject.database, Role::Volume, 1);
     let made = pass.context.cloud.create_volume(volume, &token).await;
     if let Err(AwsError::Capacity { .. }) = &made {
-        pass.context.memories.exhausted(&subject.uid, Role::Volume, &volume.zone);
+        let what = (Role::Volume, volume.zone.as_str());
+        pass.context.memories.exhausted(&subject.uid, what, pass.context.ec2_lag);
     }
     made.map(drop).map_err(|error| not_created(error, &volume.zone))
 }
