@@ -5,7 +5,7 @@ mod name;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cloud::{Holdings, Protection, Role, Select, SnapshotId, TagFilter, VolumeId, key};
+use cloud::{Holdings, Protection, Role, Select, Snapshot, SnapshotId, TagFilter, VolumeId, key};
 use kube::Api;
 use kube::runtime::reflector::ObjectRef;
 use plan::{Account, Dns, Goal, Observed, Plan, Source, Subject, Validated};
@@ -155,26 +155,33 @@ async fn elsewhere(context: &Context, account: &Account) -> Result<Option<String
     }
 }
 
-/// Why nothing may be gone that EC2 does not show: nor does it show anything of the cluster, nor what is in every VPC and nobody can
-/// delete. So it looks to whoever asks with another account's credentials, or another region.
+/// Why nothing may be gone that EC2 does not show: nor does it show anything of the cluster in its VPC, nor what is in every VPC and
+/// nobody can delete. So it looks to whoever asks with another account's credentials, or another region.
 pub(crate) async fn other_account(context: &Context) -> Result<Option<String>, Error> {
     let picture = context.view.at_most(AT_REST).await;
     let picture = picture.map_err(Error::aws("describe what the cluster owns in EC2"))?;
-    if !picture.databases().is_empty() {
+    let (cluster, vpc) = (&context.settings.cluster, &context.settings.vpc);
+    if shows_vpc(&picture, vpc) {
         return Ok(None);
     }
-    let (cluster, vpc) = (&context.settings.cluster, &context.settings.vpc);
     let group = context.cloud.find_security_group(vpc, OF_VPC).await;
     let group = group.map_err(Error::aws("look for the default security group of the VPC"))?;
     Ok(group.is_none().then(|| {
         format!(
-            "EC2 shows nothing of cluster {cluster}, nor the default security group of {vpc}: this seems to be another account or \
+            "EC2 shows nothing of cluster {cluster} in {vpc}, nor its default security group: this seems to be another account or \
              region than that of the cluster, so nothing is taken for gone; put credentials, AWS_REGION and SLIPWAY_VPC_ID of the \
-             operator right, or, where {vpc} is shared by another account, tag a security group or volume of the right one with \
+             operator right, or, where {vpc} is shared by another account, tag a security group of the right one in it with \
              {}={cluster}",
             key::CLUSTER
         )
     }))
+}
+
+/// Whether something of the cluster is in this VPC. A name tells nothing: in another account or region another cluster may have the same
+/// one. Nor does a disk, which is in no VPC.
+fn shows_vpc(picture: &Snapshot, vpc: &str) -> bool {
+    picture.machines().any(|machine| machine.vpc.as_deref() == Some(vpc))
+        || picture.firewalls().any(|group| group.vpc == vpc)
 }
 
 /// What the first disk is to be made from, read live: a disk is made by it.
@@ -285,5 +292,33 @@ pub(crate) async fn protection(
             Err(Error::Stale { what: format!("{} is not there any more", instance.id) })
         }
         Err(error) => Err(Error::aws("read the machine's protection")(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cloud::{SecurityGroup, SecurityGroupId, Tags};
+
+    use super::*;
+    use crate::fixture::disk;
+
+    #[test]
+    fn another_cluster_of_the_same_name_is_known_by_its_vpc() {
+        let ours = || Tags::new().with(key::CLUSTER, "eu").with(key::DATABASE, "d");
+        let group = |vpc: &str| SecurityGroup {
+            id: SecurityGroupId::new("sg-1"),
+            name: "questdb".to_owned(),
+            vpc: vpc.to_owned(),
+            description: String::new(),
+            ingress: Vec::new(),
+            tags: ours(),
+        };
+        for (groups, shown) in
+            [(vec![], false), (vec![group("vpc-2")], false), (vec![group("vpc-2"), group("vpc-1")], true)]
+        {
+            let what = format!("{groups:?}");
+            let picture = Snapshot::new(Instant::now(), Vec::new(), vec![disk(ours())], groups);
+            assert_eq!(shows_vpc(&picture, "vpc-1"), shown, "{what}");
+        }
     }
 }
