@@ -1,6 +1,6 @@
 //! Secrets that others made for databases, by their metadata alone: those that name a database by annotation, seen by one
-//! watch, and those that a spec names, each by a watch of its own; and in the same way whatever
-//! else its pod is made with: `ConfigMaps`, its service account, its priority class.
+//! watch (by which also those are seen in which keys were handed out), and those that a spec names, each by a watch of its own; and
+//! in the same way whatever else its pod is made with: `ConfigMaps`, its service account, its priority class.
 //!
 //! *Invariant:* no value comes over a watch, and of a Secret that concerns no database nothing is kept. Values are read live,
 //! of one Secret at a time, when metadata say that it is another than was taken over.
@@ -17,7 +17,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource as _};
 use plan::references::{Reference, References, references};
-use plan::secrets::Secrets;
+use plan::secrets::{Claim, Secrets};
 use plan::{Goal, Observed, Validated};
 use resources::{QuestDB, names};
 
@@ -56,7 +56,6 @@ impl Given {
 
     /// What is known of one database's; those that its spec names are watched from now on.
     fn seen(&self, of: &ObjectRef<QuestDB>, validated: &Validated) -> (Secrets, References) {
-        let claims = self.annotated.iter().flat_map(|annotated| annotated.of(of)).collect();
         let credentials = plan::secrets::named(validated);
         let by_pod = references(validated);
         let all = credentials.iter().map(|name| Reference::secret(name)).chain(by_pod.iter().cloned());
@@ -64,7 +63,11 @@ impl Given {
         let origin = |name: String| Some((name.clone(), known.get(&Reference::secret(&name))?.clone()));
         let named = credentials.into_iter().filter_map(origin).collect();
         known.retain(|what, _| by_pod.contains(what));
-        (Secrets { claims, named, ..Secrets::default() }, known)
+        (Secrets { named, ..Secrets::told(self.claims(of), &validated.subject) }, known)
+    }
+
+    fn claims(&self, of: &ObjectRef<QuestDB>) -> Vec<Claim> {
+        self.annotated.iter().flat_map(|annotated| annotated.of(of)).collect()
     }
 
     /// A resource is gone.
@@ -90,6 +93,9 @@ pub(crate) async fn look(
     let (given, reference) = (&context.caches.given, ObjectRef::from_obj(resource));
     if validated.goal != Goal::Serve {
         given.forget(&reference);
+        // Whatever else it is given is of no use to it; what was handed out goes with it.
+        let told = Secrets::told(given.claims(&reference), &validated.subject);
+        observed.secrets.handed_out = told.handed_out;
         return Ok(());
     }
     (observed.secrets, observed.references) = given.seen(&reference, validated);

@@ -105,7 +105,8 @@ pub(crate) fn goes_with(object: &ObjectMeta, uid: &str) -> bool {
     mark(object) == Some(uid) || owners.any(|owner| owner.controller == Some(true) && owner.uid == uid)
 }
 
-fn mark(object: &ObjectMeta) -> Option<&str> {
+/// Uid of the resource that an object says it goes with.
+pub(crate) fn mark(object: &ObjectMeta) -> Option<&str> {
     object.annotations.as_ref()?.get(names::RESOURCE).map(String::as_str)
 }
 

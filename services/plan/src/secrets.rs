@@ -31,6 +31,7 @@ use kube::core::ObjectMeta;
 use resources::names;
 use serde::{Deserialize, Serialize};
 
+use crate::identity::mark;
 use crate::{Observed, Subject, Validated};
 
 pub(crate) use choice::{Choice, Taking, choose};
@@ -130,13 +131,15 @@ impl Origin {
     }
 }
 
-/// A Secret that says it holds a credential of a database.
+/// A Secret that says it holds a credential of a database, or in which a key of one was handed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Which, at which version.
     pub origin: Origin,
     /// What it says it holds.
     pub word: Option<String>,
+    /// Uid of the resource for which a key was handed out in it.
+    pub handed_out_for: Option<String>,
 }
 
 /// A Secret as it was read.
@@ -164,6 +167,8 @@ impl Content {
 pub struct Secrets {
     /// Those that say so by annotation, sorted by name.
     pub claims: Vec<Claim>,
+    /// Ids of keys that were handed out in Secrets which are there still.
+    pub handed_out: BTreeSet<String>,
     /// Those that the spec names, as their watches show them: `None` is not there, and what is missing is not known yet.
     pub named: BTreeMap<String, Option<Origin>>,
     /// Those that [`to_read`] asked for: `None` is not there.
@@ -173,6 +178,15 @@ pub struct Secrets {
 }
 
 impl Secrets {
+    /// By what those say that concern a resource of this name.
+    pub fn told(claims: Vec<Claim>, subject: &Subject) -> Self {
+        let (keys, claims): (Vec<Claim>, Vec<Claim>) =
+            claims.into_iter().partition(|claim| claim.handed_out_for.is_some());
+        let ours = keys.iter().filter(|key| key.handed_out_for.as_deref() == Some(subject.uid.as_str()));
+        let ids = ours.filter_map(|key| names::of_drawn_key(&key.origin.name));
+        Self { handed_out: ids.map(|(_, id)| id.to_owned()).collect(), claims, ..Self::default() }
+    }
+
     /// Takes in what was read under a name that [`to_read`] asked for.
     pub fn put(&mut self, validated: &Validated, name: String, found: Option<Secret>) {
         let subject = &validated.subject;
@@ -199,12 +213,25 @@ pub fn owner(metadata: &ObjectMeta) -> Option<&str> {
     (!own && !owner.is_empty()).then_some(owner)
 }
 
-/// What a Secret with an owner says.
+/// Name and uid of the resource for which a key was handed out in a Secret.
+fn handed_out_for(metadata: &ObjectMeta) -> Option<(&str, &str)> {
+    let (resource, _) = names::of_drawn_key(metadata.name.as_deref()?)?;
+    Some((resource, mark(metadata)?))
+}
+
+/// The resource that a Secret concerns, by its name: its [`owner`], or the one for which a key was handed out in it.
+pub fn concerned(metadata: &ObjectMeta) -> Option<&str> {
+    owner(metadata).or_else(|| handed_out_for(metadata).map(|(resource, _)| resource))
+}
+
+/// What a Secret says that concerns a resource.
 pub fn claim(metadata: &ObjectMeta) -> Claim {
     let annotations = metadata.annotations.as_ref();
+    let of_key = handed_out_for(metadata).filter(|_| owner(metadata).is_none());
     Claim {
         origin: Origin::of(metadata),
         word: annotations.and_then(|annotations| annotations.get(names::secret::TYPE)).cloned(),
+        handed_out_for: of_key.map(|(_, uid)| uid.to_owned()),
     }
 }
 

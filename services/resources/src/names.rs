@@ -226,6 +226,11 @@ pub fn drawn_key(resource: &str, key_id: &str) -> String {
     format!("{resource}.ilp.{key_id}")
 }
 
+/// The resource, and the id of the key, of such a Secret.
+pub fn of_drawn_key(secret: &str) -> Option<(&str, &str)> {
+    secret.split_once(".ilp.")
+}
+
 /// The ConfigMap with a resource's server.conf.
 pub fn config(resource: &str) -> String {
     format!("{resource}-config")

@@ -1,4 +1,4 @@
-//! Which Secrets name which database, kept by what a watch tells of all Secrets.
+//! Which Secrets name which database, and in which keys of it were handed out, kept by what a watch tells of all Secrets.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem;
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
-use plan::secrets::{Claim, claim, owner};
+use plan::secrets::{Claim, claim, concerned};
 use resources::QuestDB;
 
 /// Secrets by database.
@@ -97,7 +97,7 @@ impl Table {
 }
 
 fn whose(metadata: &ObjectMeta) -> Option<ObjectRef<QuestDB>> {
-    Some(ObjectRef::new(owner(metadata)?).within(metadata.namespace.as_deref()?))
+    Some(ObjectRef::new(concerned(metadata)?).within(metadata.namespace.as_deref()?))
 }
 
 #[cfg(test)]

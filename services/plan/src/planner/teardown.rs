@@ -310,7 +310,7 @@ fn revoke_keys(world: &World<'_>, plan: &mut Plan) {
     for secret in handed_out(subject, children) {
         plan.act(Part::Cleanup, Step::Delete(secret), reason);
     }
-    for id in begun_keys(children) {
+    for id in begun_keys(world.observed) {
         plan.act(Part::Cleanup, Step::RevokeKey(build::drawn_key(subject, &id)), reason);
     }
 }

@@ -8,7 +8,7 @@ use resources::names;
 use serde::{Deserialize, Serialize};
 
 use super::Taken;
-use crate::{Children, Kind, Subject, Target};
+use crate::{Children, Kind, Observed, Subject, Target};
 
 /// What is known for good of a key that the operator drew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,10 +35,15 @@ pub(crate) fn handed_out(subject: &Subject, children: &Children) -> Vec<Target> 
     drawn_keys(children).iter().filter_map(|(id, key)| key.handed_out(subject, id)).collect()
 }
 
-/// Ids of keys that may have been handed out without anybody having noted where.
-pub(crate) fn begun_keys(children: &Children) -> BTreeSet<String> {
+/// Ids of keys that may have been handed out without anybody having noted where: where the note that they were begun is lost, too, the
+/// Secrets show it in which they were.
+pub(crate) fn begun_keys(observed: &Observed) -> BTreeSet<String> {
+    let children = &observed.children;
     let noted = children.secret.as_ref().and_then(|secret| Taken::noted(&secret.metadata));
-    noted.map(|noted| noted.begun).unwrap_or_default()
+    let known = drawn_keys(children);
+    let is_noted = |id: &&String| known.get(*id).is_some_and(|key| !key.secret.is_empty());
+    let shown = observed.secrets.handed_out.iter().filter(|id| !is_noted(id)).cloned();
+    noted.map(|noted| noted.begun).unwrap_or_default().into_iter().chain(shown).collect()
 }
 
 impl DrawnKey {

@@ -48,6 +48,26 @@ fn a_secret_belongs_to_whom_it_names() {
 }
 
 #[test]
+fn for_whom_a_key_was_handed_out_its_name_and_its_mark_say() {
+    let subject = validated(&resource(1)).subject;
+    let name = names::drawn_key(&subject.name, "k.1");
+    let told = |annotations: Value| {
+        let found = metadata(&name, &annotations);
+        let claims = concerned(&found).map(|_| claim(&found)).into_iter().collect();
+        let told = Secrets::told(claims, &subject);
+        (told.claims.len(), told.handed_out.into_iter().collect::<Vec<_>>())
+    };
+    assert_eq!(told(json!({ names::RESOURCE: subject.uid })), (0, vec!["k.1".to_owned()]));
+    // Of a resource that went, of nobody, and of somebody who says what it holds.
+    assert_eq!(told(json!({ names::RESOURCE: "other" })), (0, Vec::new()));
+    assert_eq!(told(json!({})), (0, Vec::new()));
+    let given = json!({ names::RESOURCE: subject.uid, names::SECRET_OF: subject.name });
+    assert_eq!(told(given), (1, Vec::new()));
+    let own = metadata(&names::credentials(&subject.name), &json!({ names::RESOURCE: subject.uid }));
+    assert_eq!(concerned(&own), None);
+}
+
+#[test]
 fn a_login_is_one_line_each() {
     let check = |credential: Credential, data: &[(&str, &[u8])], expected: Result<[&str; 2], &str>| {
         let found = login::login(credential, &content(data));

@@ -71,12 +71,9 @@ impl World {
     /// What an operator sees of the Secrets, and reads of them live.
     pub(super) fn secrets_seen(&self, resource: &QuestDB, children: &mut Children) -> Secrets {
         let wish = validated(resource);
-        let mut seen = Secrets::default();
-        for secret in &self.secrets {
-            if secrets::owner(&secret.metadata) == Some(NAME) {
-                seen.claims.push(secrets::claim(&secret.metadata));
-            }
-        }
+        let concerns = self.secrets.iter().map(|secret| &secret.metadata);
+        let concerns = concerns.filter(|metadata| secrets::concerned(metadata) == Some(NAME));
+        let mut seen = Secrets::told(concerns.map(secrets::claim).collect(), &wish.subject);
         let find =
             |name: &str| self.secrets.iter().find(|found| found.metadata.name.as_deref() == Some(name));
         let origin = |name: &String| find(name).map(|found| Origin::of(&found.metadata));

@@ -289,7 +289,7 @@ fn a_revoked_key_is_told_from_those_that_may_still_be_given() {
 }
 
 /// Somebody takes off the own Secret what it says of itself.
-fn forget_sources(world: &mut World) {
+pub(super) fn forget_sources(world: &mut World) {
     let own = Arc::make_mut(world.children.secret.as_mut().unwrap());
     own.metadata.annotations.as_mut().unwrap().remove(names::secret::TAKEN_FROM).unwrap();
 }

@@ -4,6 +4,7 @@
 use resources::{RunState, names};
 
 use super::credentials::{NAME, wishing, written};
+use super::credentials_lost::forget_sources;
 use super::model::World;
 use super::operations::{Operation, become_, on_the_way, operation, remove, serving_plain};
 use super::oracle::check_end;
@@ -79,6 +80,24 @@ fn a_key_that_nobody_asks_for_any_more_is_gone_whenever_that_is_said() {
             settle(&mut world, None, false);
             check_end(&world, &what);
         }
+    }
+}
+
+#[test]
+fn a_key_that_nobody_has_a_note_of_goes_with_its_database() {
+    type Start = fn() -> World;
+    let ends: [(Start, Turn); 2] = [
+        (half_drawn, ("purged", |world| become_(world, RunState::Purged))),
+        (half_drawn_plain, ("removed", remove)),
+    ];
+    for (start, (what, end)) in ends {
+        let mut world = start();
+        forget_sources(&mut world);
+        wishing(&mut world, &[]);
+        end(&mut world);
+        settle(&mut world, None, false);
+        check_end(&world, what);
+        assert!(!is_handed_out(&world, "first") && !is_handed_out(&world, "second"), "{what}");
     }
 }
 
