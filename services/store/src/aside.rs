@@ -86,6 +86,15 @@ struct ParkedRow {
     about: AboutColumns,
 }
 
+/// Dead letters, the latest first: 1 whether settled ones too; where given, 2 before a letter, 4 of a database, 5 of a cluster, 6 with
+/// a reason; 3 most of them.
+pub const LETTERS: &str = concat!(
+    letter!(),
+    "where ($1 or l.superseded_at is null) and ($2::bigint is null or l.id < $2) \
+     and ($4::uuid is null or l.database_id = $4) and ($5::text is null or l.cluster_id = $5) \
+     and ($6::text is null or l.code = $6) order by l.id desc limit $3"
+);
+
 impl Store {
     /// What is parked, the latest database first.
     pub async fn parked(&self, filter: &AsideFilter, page: Page) -> Result<Vec<ParkedView>, Error> {
@@ -116,21 +125,16 @@ impl Store {
         before: Option<i64>,
         limit: u32,
     ) -> Result<Vec<DeadLetterView>, Error> {
-        let rows: Vec<LetterRow> = sqlx::query_as(concat!(
-            letter!(),
-            "where ($1 or l.superseded_at is null) and ($2::bigint is null or l.id < $2) \
-             and ($4::uuid is null or l.database_id = $4) and ($5::text is null or l.cluster_id = $5) \
-             and ($6::text is null or l.code = $6) order by l.id desc limit $3"
-        ))
-        .bind(with_settled)
-        .bind(before)
-        .bind(i64::from(limit))
-        .bind(filter.database.map(DatabaseId::uuid))
-        .bind(&filter.cluster)
-        .bind(&filter.code)
-        .fetch_all(&self.pool)
-        .await
-        .map_err(Error::from_sqlx)?;
+        let rows: Vec<LetterRow> = sqlx::query_as(LETTERS)
+            .bind(with_settled)
+            .bind(before)
+            .bind(i64::from(limit))
+            .bind(filter.database.map(DatabaseId::uuid))
+            .bind(&filter.cluster)
+            .bind(&filter.code)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(Error::from_sqlx)?;
         rows.into_iter().map(DeadLetterView::try_from).collect()
     }
 }

@@ -22,23 +22,25 @@ pub struct Due {
     pub database: DatabaseId,
 }
 
+/// Operations that are late and not known to be, and those that failed without what follows from it: behind operation 1 where it is
+/// given, 2 most of them.
+pub const DUE: &str = "(select id, database_id from operations where ended_at is null and overdue_since is null \
+     and deadline_at <= now() and ($1::uuid is null or id > $1) order by id limit $2) \
+     union all \
+     (select id, database_id from operations where state = 'failed' and settled_at is null \
+     and ($1::uuid is null or id > $1) order by id limit $2) \
+     order by id limit $2";
+
 impl Store {
     /// Operations that are late and not known to be, and those that failed without what follows from it; in the order of
     /// their identity, after the given one. Whoever takes one locks its rows and looks again.
     pub async fn due(&self, after: Option<OperationId>, limit: u32) -> Result<Vec<Due>, Error> {
-        let rows: Vec<(Uuid, Uuid)> = sqlx::query_as(
-            "(select id, database_id from operations where ended_at is null and overdue_since is null \
-             and deadline_at <= now() and ($1::uuid is null or id > $1) order by id limit $2) \
-             union all \
-             (select id, database_id from operations where state = 'failed' and settled_at is null \
-             and ($1::uuid is null or id > $1) order by id limit $2) \
-             order by id limit $2",
-        )
-        .bind(after.map(OperationId::uuid))
-        .bind(i64::from(limit))
-        .fetch_all(&self.pool)
-        .await
-        .map_err(Error::from_sqlx)?;
+        let rows: Vec<(Uuid, Uuid)> = sqlx::query_as(DUE)
+            .bind(after.map(OperationId::uuid))
+            .bind(i64::from(limit))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(Error::from_sqlx)?;
         Ok(rows
             .into_iter()
             .map(|(operation, database)| Due {

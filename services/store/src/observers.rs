@@ -13,6 +13,14 @@ pub struct Term(pub i64);
 /// Terms that may have been lost at most. Whoever can write gossip could else drive a cluster's term to where no next one is.
 const MOST_LOST: i64 = 1_000_000;
 
+/// Puts the terms of clusters above what was heard under a higher one: 1 by how much that may be higher.
+// The highest of each cluster lies at the end of an index: what was said of all that there ever was is not walked over.
+pub const RAISE: &str = "update cluster_observers o set term = heard.term + 1 from (select c.cluster_id, greatest( \
+     (select max(s.term) from observations s where s.cluster_id = c.cluster_id), \
+     (select max(u.term) from unclaimed u where u.cluster_id = c.cluster_id)) as term from cluster_observers c) heard \
+     where heard.cluster_id = o.cluster_id and heard.term > o.term and heard.term - o.term <= $1 \
+     returning o.cluster_id";
+
 impl Store {
     /// Takes the cluster if nobody holds it. Gives the term, or `None` while another holds it. Whoever holds it
     /// already keeps its term.
@@ -86,17 +94,7 @@ impl Store {
     /// observers say from then on would be taken for older than what is believed, and none of it would arrive. Whoever speaks
     /// for such a cluster loses it, and speaks again under the new term. Says of which clusters.
     pub async fn raise_terms(&self) -> Result<Vec<String>, Error> {
-        sqlx::query_scalar(
-            "with said as (select cluster_id, term from observations union all select cluster_id, term from unclaimed), \
-             heard as (select cluster_id, max(term) as term from said group by cluster_id) \
-             update cluster_observers o set term = heard.term + 1 from heard \
-             where heard.cluster_id = o.cluster_id and heard.term > o.term and heard.term - o.term <= $1 \
-             returning o.cluster_id",
-        )
-        .bind(MOST_LOST)
-        .fetch_all(&self.pool)
-        .await
-        .map_err(Error::from_sqlx)
+        sqlx::query_scalar(RAISE).bind(MOST_LOST).fetch_all(&self.pool).await.map_err(Error::from_sqlx)
     }
 
     /// Notes that the cluster let itself be listed, how many databases it has, and that under this term all was told that there was so

@@ -27,6 +27,7 @@ mod programs;
 mod schema;
 mod states;
 mod sweep;
+mod walks;
 
 /// A database with its tenant and two clusters, to try things on.
 struct Try {
