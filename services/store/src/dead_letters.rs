@@ -12,6 +12,9 @@ use uuid::Uuid;
 
 use crate::{Error, Store};
 
+/// Dead letters that are settled in one statement.
+const AT_ONCE: i64 = 10_000;
+
 /// A record that cannot be understood or carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeadLetter {
@@ -97,19 +100,33 @@ impl Store {
 
     /// Settles dead letters whose database is seen, or parked, at a higher position; where their headers say none, at the position of
     /// an instruction that was minted after they were kept. What somebody holds locked is left for another time. Says how many.
+    // Some at a time: what many had in common may pass for all of them at once, and no statement runs out of its time.
     pub async fn settle_dead_letters(&self) -> Result<u64, Error> {
+        let mut settled = 0;
+        loop {
+            let done = self.settle_some().await?;
+            settled += done;
+            if done < AT_ONCE.unsigned_abs() {
+                return Ok(settled);
+            }
+        }
+    }
+
+    async fn settle_some(&self) -> Result<u64, Error> {
         let done = sqlx::query(
-            "with due as (select d.id from dead_letters d \
+            "with passed as materialized (select d.id from dead_letters d \
              where d.superseded_at is null and d.database_id is not null and exists (select from \
              (select database_id, epoch, seq from observations \
              union all select database_id, epoch, seq from parked_instructions) k \
              where k.database_id = d.database_id and case when d.epoch is not null \
              then (k.epoch, k.seq) > (d.epoch, d.seq) \
              else exists (select from instructions i where i.database_id = d.database_id \
-             and i.minted_at > d.received_at and (i.epoch, i.seq) <= (k.epoch, k.seq)) end) \
-             order by d.id for no key update of d skip locked) \
+             and i.minted_at > d.received_at and (i.epoch, i.seq) <= (k.epoch, k.seq)) end)), \
+             due as (select d.id from dead_letters d where d.superseded_at is null \
+             and d.id in (select id from passed order by id limit $1) order by d.id for no key update of d skip locked) \
              update dead_letters d set superseded_at = now() from due where d.id = due.id",
         )
+        .bind(AT_ONCE)
         .execute(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;

@@ -265,6 +265,21 @@ async fn a_letter_that_somebody_holds_is_settled_another_time() {
     assert_eq!(scene.store.settle_dead_letters().await.unwrap(), 1);
 }
 
+/// What they had in common is over for all of them: more than are settled in one statement.
+#[tokio::test]
+async fn however_many_letters_are_passed_at_once_all_are_settled() {
+    const MANY: u64 = 10_001;
+    let scene = Try::new().await;
+    let id = DatabaseId::mint();
+    let letters = format!(
+        "insert into dead_letters (topic, kafka_partition, kafka_offset, database_id, epoch, seq, code, message, consumer) \
+         select 'instructions', 3, n, '{id}', 1, 4, 'invalid', 'why', 'provisioner' from generate_series(1, {MANY}) n"
+    );
+    scene.ask(&letters).await;
+    scene.store.park(&parked(id, 5), Duration::ZERO).await.unwrap();
+    assert_eq!(scene.store.settle_dead_letters().await.unwrap(), MANY);
+}
+
 #[tokio::test]
 async fn what_is_passed_goes_and_nobody_waits_for_a_row_that_somebody_holds() {
     let scene = Try::new().await;
