@@ -5,6 +5,7 @@
 //! only when no older program says that it runs, and a program that starts afterwards sees the note before it works.
 
 use std::borrow::Cow;
+use std::time::{Duration, Instant};
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, PgConnection, SqlSafeStr as _};
@@ -13,10 +14,16 @@ use crate::{Error, Store, programs};
 
 static SHIPPED: Migrator = sqlx::migrate!("../../migrations");
 
-/// How long a statement of a migration may take, and how long to wait for others who migrate.
+/// How long a statement of a migration may take.
 const PATIENCE: &str = "300s";
+/// How long to wait for others who migrate.
+const OTHERS: Duration = Duration::from_mins(5);
+/// How often it is looked whether they are done.
+const LOOK: Duration = Duration::from_millis(100);
 
 const CONTRACT: &str = "-- contract:";
+/// How a migration begins that cannot run in a transaction.
+const ALONE: &str = "-- no-transaction";
 
 /// All migrations that a program brings along.
 #[derive(Debug)]
@@ -43,7 +50,8 @@ impl Schema {
     #[must_use]
     pub fn and(self, version: i64, name: &'static str, statements: &str) -> Self {
         let text = AssertSqlSafe(statements.to_owned()).into_sql_str();
-        let new = Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, text, false);
+        let alone = statements.starts_with(ALONE);
+        let new = Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, text, alone);
         let all = self.0.iter().cloned().chain([new]).collect();
         let mut migrator = Migrator::with_migrations(all);
         migrator.set_ignore_missing(true);
@@ -108,17 +116,13 @@ impl Store {
 }
 
 async fn apply(connection: &mut PgConnection, schema: &Schema) -> Result<(), Error> {
-    let lock_timeout: String = sqlx::query_scalar("show lock_timeout")
-        .fetch_one(&mut *connection)
-        .await
-        .map_err(Error::from_sqlx)?;
-    set(connection, PATIENCE, PATIENCE).await?;
-    sqlx::query("select pg_advisory_lock(hashtextextended('slipway migrations', 0))")
+    // The patience with locks stays: whoever works in the meantime must not wait long behind a migration that waits for a table.
+    sqlx::query("select set_config('statement_timeout', $1, false)")
+        .bind(PATIENCE)
         .execute(&mut *connection)
         .await
         .map_err(Error::from_sqlx)?;
-    // Whoever works in the meantime must not wait long behind a migration that waits for a table.
-    set(connection, PATIENCE, &lock_timeout).await?;
+    take_turn(connection).await?;
     for contract in schema.contracts() {
         run_to(connection, schema, contract.migration - 1).await?;
         contract_at(connection, schema, contract).await?;
@@ -155,14 +159,25 @@ async fn run_to(connection: &mut PgConnection, schema: &Schema, version: i64) ->
     schema.0.run_to(version, &mut *connection).await.map_err(Error::Migrate)
 }
 
-async fn set(connection: &mut PgConnection, statement: &str, lock: &str) -> Result<(), Error> {
-    sqlx::query("select set_config('statement_timeout', $1, false), set_config('lock_timeout', $2, false)")
-        .bind(statement)
-        .bind(lock)
-        .execute(connection)
-        .await
-        .map_err(Error::from_sqlx)?;
-    Ok(())
+/// Waits until nobody else migrates, by asking again and again: a statement that waits sees the rows of its beginning, an index that is
+/// built concurrently waits until nobody does any more, and so the two would wait for each other.
+async fn take_turn(connection: &mut PgConnection) -> Result<(), Error> {
+    let until = Instant::now() + OTHERS;
+    loop {
+        let alone: bool =
+            sqlx::query_scalar("select pg_try_advisory_lock(hashtextextended('slipway migrations', 0))")
+                .fetch_one(&mut *connection)
+                .await
+                .map_err(Error::from_sqlx)?;
+        if alone {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            let others = std::io::Error::other(format!("somebody else migrates for {OTHERS:?}"));
+            return Err(Error::Busy(sqlx::Error::Io(others)));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 async fn is_applied(connection: &mut PgConnection, migration: i64) -> Result<bool, Error> {

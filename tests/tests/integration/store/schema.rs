@@ -1,6 +1,6 @@
 //! Migrations, readiness, and errors by what can be done about them.
 
-use ::store::{Conflict, Error, Settings, Store};
+use ::store::{Conflict, Error, Schema, Settings, Store};
 
 use super::{Try, database};
 
@@ -17,6 +17,21 @@ async fn many_programs_may_migrate_at_once() {
     }
     stores[0].ping().await.unwrap();
     stores[0].migrate().await.unwrap();
+}
+
+/// Such an index waits until nobody looks at what was there before it; nobody who waits for it may do so.
+#[tokio::test]
+async fn an_index_that_is_built_concurrently_waits_for_nobody_who_waits_for_it() {
+    let url = testkit::fresh_database().await.unwrap();
+    let stores: Vec<Store> = (0..4).map(|_| Store::connect(&url, &Settings::default()).unwrap()).collect();
+    let index = "-- no-transaction\ncreate index concurrently later_idx on databases (created_at)";
+    let later = Schema::shipped().and(900, "later", index);
+    let migrations = stores.iter().map(|store| store.migrate_to(&later));
+    for result in futures::future::join_all(migrations).await {
+        result.unwrap();
+    }
+    let valid = "select indisvalid from pg_index where indexrelid = 'later_idx'::regclass";
+    assert_eq!(testkit::query(&url, valid).await.unwrap(), "t");
 }
 
 #[tokio::test]
