@@ -218,6 +218,10 @@ impl Sweep {
             tally.changed += store.mark_diverged(&due.diverged).await?;
         }
         for (database, judged) in due.repair {
+            // Where nearly all are ahead, asking in vain for each of them would take the time of a turn, and of whatever else is due in it.
+            if tally.repaired >= u64::from(self.settings.cap) {
+                break;
+            }
             self.try_repair(turn, (database, judged), tally).await?;
         }
         if !due.bury.is_empty() {
