@@ -7,7 +7,8 @@ use ::store::statements;
 use domain::ClusterId;
 use serde_json::Value;
 
-use super::Try;
+use super::absorb::fresh;
+use super::{Try, at, observation};
 
 const LONG: Duration = Duration::from_mins(5);
 /// Rows of the past: each table of theirs has several times as many blocks as [`MOST`].
@@ -30,7 +31,7 @@ impl Try {
         blocks("Shared Hit Blocks") + blocks("Shared Read Blocks")
     }
 
-    /// Operations of a database, numbered by `numbers`, that are in a state until `ended_at`.
+    /// Operations of a database, from one number to another, all in one state, with their deadline and their end.
     async fn operations(&self, database: &str, numbers: &str, state: &str, (deadline, ended): (&str, &str)) {
         let insert = format!(
             "insert into operations (id, tenant_id, database_id, kind, epoch, seq, state, actor, deadline_at, ended_at) \
@@ -118,4 +119,16 @@ async fn open_dead_letters_are_not_sought_among_all_that_are_settled() {
     scene.ask(&letters).await;
     let blocks = scene.blocks(statements::LETTERS, "(false, null, 21, null, null, null)").await;
     assert!(blocks <= MOST, "{blocks} blocks");
+}
+
+/// Every database is told of every ten minutes: that changes one row of one page, and no index.
+#[tokio::test]
+async fn what_is_said_again_is_written_to_no_index() {
+    let scene = Try::new().await;
+    let created = scene.create("trades").await;
+    scene.store.absorb(&fresh(vec![observation(created.id, at(1))])).await.unwrap();
+    let again = "update observations set seq = 2, resource_version = 2, content_hash = 'other', phase = 'Ready', \
+                 carried_epoch = 1, carried_seq = 2, body = '{\"zone\": \"a\"}', said_at = now(), received_at = now(); \
+                 select n_tup_hot_upd from pg_stat_xact_user_tables where relname = 'observations'";
+    assert_eq!(scene.ask(again).await, "1");
 }
