@@ -40,6 +40,8 @@ pub const CONFIG_KEYS: usize = 100;
 pub const CONFIG_VALUE_LENGTH: usize = 1_024;
 /// Most CIDRs in one database.
 pub const ALLOWED_CIDRS: usize = 50;
+/// Longest CIDR, in bytes: an IPv6 network in full.
+pub const CIDR_LENGTH: usize = 43;
 
 /// Prefixes of server.conf keys that belong to Slipway: addresses, credentials, paths.
 pub const RESERVED_CONFIG_PREFIXES: &[&str] = &[

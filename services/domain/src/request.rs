@@ -3,8 +3,9 @@
 //! The raw forms hold what came in; `Create::validate` and `Change::apply` are the only ways out, and they tell everything
 //! that is wrong at once. Serialisation is `wire`'s.
 
+mod network;
+
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use crate::catalogue::{self, Offer};
 use crate::cluster::Cluster;
@@ -177,9 +178,13 @@ impl Change {
             fields.config.clone_from(config);
         }
         if let Some(cidrs) = &self.allowed_cidrs {
-            fields.allowed_cidrs = check_cidrs(cidrs, wrong);
+            fields.allowed_cidrs = network::check_cidrs(cidrs, wrong);
         }
         word("/network/exposure", self.exposure.as_deref(), Exposure::ALL, wrong, &mut fields.exposure);
+        // Only of a network that is asked for: another change must not fail for what was allowed once.
+        if self.exposure.is_some() || self.allowed_cidrs.is_some() {
+            network::check_exposure(fields.exposure, &fields.allowed_cidrs, wrong);
+        }
         fields.deletion_protection = self.deletion_protection.unwrap_or(fields.deletion_protection);
         let mut on_failure = OnFailure::Revert;
         word("/on_failure", self.on_failure.as_deref(), OnFailure::ALL, wrong, &mut on_failure);
@@ -306,43 +311,6 @@ fn check_config(config: &Keys, before: &Keys, wrong: &mut Violations) {
                 format!("a value has at most {most} bytes and no control characters"),
             ));
         }
-    }
-}
-
-fn check_cidrs(cidrs: &[String], wrong: &mut Violations) -> Vec<String> {
-    if cidrs.len() > catalogue::ALLOWED_CIDRS {
-        let most = catalogue::ALLOWED_CIDRS;
-        wrong.push(Violation::new(
-            "/network/allowed_cidrs",
-            Rule::Range,
-            format!("holds at most {most} CIDRs"),
-        ));
-    }
-    for (index, cidr) in cidrs.iter().enumerate() {
-        if !is_cidr(cidr) {
-            let pointer = format!("/network/allowed_cidrs/{index}");
-            wrong.push(Violation::new(
-                pointer,
-                Rule::Format,
-                "must be a network such as 10.0.0.0/8, with no bits set beyond its prefix",
-            ));
-        }
-    }
-    let mut sorted = cidrs.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    sorted
-}
-
-fn is_cidr(text: &str) -> bool {
-    let Some((address, prefix)) = text.split_once('/') else { return false };
-    let (Ok(address), Ok(prefix)) = (address.parse::<IpAddr>(), prefix.parse::<u32>()) else { return false };
-    if prefix.to_string() != text.rsplit('/').next().unwrap_or_default() {
-        return false;
-    }
-    match address {
-        IpAddr::V4(v4) => prefix <= 32 && v4.to_bits().checked_shl(prefix).unwrap_or(0) == 0,
-        IpAddr::V6(v6) => prefix <= 128 && v6.to_bits().checked_shl(prefix).unwrap_or(0) == 0,
     }
 }
 

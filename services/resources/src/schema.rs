@@ -42,7 +42,7 @@ fn list_of_cidrs(description: &str) -> Schema {
         "type": "array",
         "description": description,
         "maxItems": domain::catalogue::ALLOWED_CIDRS,
-        "items": { "type": "string", "maxLength": 43 },
+        "items": { "type": "string", "maxLength": domain::catalogue::CIDR_LENGTH },
     })
 }
 

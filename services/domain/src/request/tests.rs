@@ -222,13 +222,39 @@ fn the_deleted_do_not_change() {
 }
 
 #[test]
-fn networks_have_no_host_bits() {
-    for good in ["0.0.0.0/0", "10.0.0.0/8", "192.168.1.1/32", "::/0", "2001:db8::/32"] {
-        assert!(is_cidr(good), "{good}");
+fn a_public_database_names_who_may_come_in() {
+    let lists = |cidrs: &[&str]| cidrs.iter().map(|cidr| (*cidr).to_owned()).collect::<Vec<String>>();
+    let wish = |exposure: Option<&str>, cidrs: Option<&[&str]>| Change {
+        exposure: exposure.map(str::to_owned),
+        allowed_cidrs: cidrs.map(lists),
+        ..Change::default()
+    };
+    let told = |wrong: Violations| {
+        let [wrong] = wrong.0.as_slice() else { panic!("{wrong}") };
+        (wrong.pointer.clone(), wrong.rule)
+    };
+    let refused = Err(("/network/allowed_cidrs".to_owned(), Rule::Required));
+    let (internal, mut public) = (desired(), desired());
+    public.network.exposure = Exposure::Public;
+    public.network.allowed_cidrs = lists(&["10.0.0.0/8"]);
+    let none: &[&str] = &[];
+    for (current, change, good) in [
+        (&internal, wish(Some("public"), None), false),
+        (&internal, wish(Some("public"), Some(none)), false),
+        (&internal, wish(Some("public"), Some(&["0.0.0.0/0"])), true),
+        (&internal, wish(None, Some(none)), true),
+        (&public, wish(None, Some(none)), false),
+        (&public, wish(Some("internal"), Some(none)), true),
+        (&public, wish(Some("public"), None), true),
+    ] {
+        let expected = if good { Ok(()) } else { refused.clone() };
+        assert_eq!(change.apply(current, &offer()).map(drop).map_err(told), expected, "{change:?}");
     }
-    for bad in ["10.0.0.0", "10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/08", "x/8", "::1/64", "10.0.0.0/+8"] {
-        assert!(!is_cidr(bad), "{bad}");
-    }
+    let create = Create { change: wish(Some("public"), None), ..good() };
+    assert_eq!(create.validate(&offer()).map(drop).map_err(told), refused);
+    // As it could be asked for once.
+    public.network.allowed_cidrs.clear();
+    assert!(Change { size_gib: Some(100), ..Change::default() }.apply(&public, &offer()).is_ok());
 }
 
 #[test]

@@ -125,7 +125,7 @@ pub struct NetworkWish {
     /// CIDRs that may connect; replaces what was there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_cidrs: Option<Vec<String>>,
-    /// `internal` or `public`.
+    /// `internal`, or `public`, which needs at least one CIDR.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exposure: Option<String>,
 }

@@ -178,6 +178,12 @@ async fn what_is_wrong_is_named_and_nothing_is_stored() {
             "/network/allowed_cidrs/0",
             "format",
         ),
+        (
+            r#"{"name":"a","region":"eu-west-1","network":{"exposure":"public"}}"#,
+            422,
+            "/network/allowed_cidrs",
+            "required",
+        ),
     ];
     for (body, status, pointer, rule) in table {
         let request = app.request(&app.acme, Method::POST, "/v1/databases").header("Idempotency-Key", "k");
