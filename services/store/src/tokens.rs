@@ -1,5 +1,6 @@
 //! Table `tokens`: who may ask. The secrets themselves are never here, only their SHA-256.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use domain::TenantId;
@@ -64,6 +65,13 @@ pub struct Principal {
     pub tenant: Option<TenantId>,
 }
 
+/// Neither revoked nor expired, by the database's clock.
+macro_rules! valid {
+    () => {
+        "revoked_at is null and (expires_at is null or expires_at > now())"
+    };
+}
+
 impl Store {
     /// Makes a token, and its tenant where it is new.
     pub async fn create_token(&self, token: &NewToken) -> Result<(), Error> {
@@ -88,10 +96,10 @@ impl Store {
 
     /// Whose token has this hash; `None` for an unknown, expired or revoked one.
     pub async fn authenticate(&self, hash: &[u8; 32]) -> Result<Option<Principal>, Error> {
-        let row: Option<(Uuid, String, String, Option<String>)> = sqlx::query_as(
-            "select id, name, role, tenant_id from tokens \
-             where hash = $1 and revoked_at is null and (expires_at is null or expires_at > now())",
-        )
+        let row: Option<(Uuid, String, String, Option<String>)> = sqlx::query_as(concat!(
+            "select id, name, role, tenant_id from tokens where hash = $1 and ",
+            valid!()
+        ))
         .bind(hash.as_slice())
         .fetch_optional(&self.pool)
         .await
@@ -104,6 +112,18 @@ impl Store {
             Ok(Principal { token, name, role, tenant })
         })
         .transpose()
+    }
+
+    /// Which of these tokens are neither revoked nor expired.
+    pub async fn valid_tokens(&self, of: &BTreeSet<Uuid>) -> Result<BTreeSet<Uuid>, Error> {
+        let of: Vec<Uuid> = of.iter().copied().collect();
+        let valid: Vec<Uuid> =
+            sqlx::query_scalar(concat!("select id from tokens where id = any($1) and ", valid!()))
+                .bind(of)
+                .fetch_all(&self.pool)
+                .await
+                .map_err(Error::from_sqlx)?;
+        Ok(valid.into_iter().collect())
     }
 
     /// Ends a token now. Says whether there was one.

@@ -28,9 +28,10 @@ const NO_BUFFERING: (HeaderName, HeaderValue) =
 /// Follow an operation
 ///
 /// Server-sent events: `id` is the event's number, `event` its kind. `Last-Event-ID` resumes behind what was seen. The
-/// stream closes after the event that ends the operation; asked again then, it answers 204. Of an operation that ended longer
-/// ago than its history is kept (30 days unless set otherwise) only that last event is left: whoever resumes behind one that is
-/// gone, or begins, gets the last one with its own number, and the gap before it says that the others are gone.
+/// stream closes after the event that ends the operation; asked again then, it answers 204. It closes within seconds, too, when the
+/// token that it was asked for with is revoked or expires. Of an operation that ended longer ago than its history is kept (30 days
+/// unless set otherwise) only that last event is left: whoever resumes behind one that is gone, or begins, gets the last one with
+/// its own number, and the gap before it says that the others are gone.
 #[utoipa::path(
     get,
     path = "/v1/operations/{id}/events",
@@ -64,7 +65,8 @@ pub(crate) async fn follow(
     // Behind a number that was never given no event would ever come, not even the end.
     let after = after.min(record.last_event);
     let place = api.shares().open_stream(caller.shares_of())?;
-    let events = api.streams().follow(record.operation.id, after).ok_or_else(|| {
+    let token = caller.principal.token;
+    let events = api.streams().follow(record.operation.id, after, token).ok_or_else(|| {
         Failure::unavailable("too many event streams are open", "the limit of streams is reached".to_owned())
     })?;
     let first = stream::once(async { Ok::<_, Infallible>(Event::default().retry(RECONNECT)) });

@@ -3,9 +3,10 @@
 //! *Invariant:* what a stream shows is committed. A stream remembers the last number it sent, so nothing is missed when a
 //! query fails or a reader is slow, and nothing is left behind when the process dies. Of an operation that ended long ago only
 //! the last event is there: every stream comes to it, over the gap. *Invariant:* a stream for which nothing can come any more ends:
-//! after commits were lost an operation may have fewer events than were shown of it, and its end a number that was seen.
+//! after commits were lost an operation may have fewer events than were shown of it, and its end a number that was seen. So does one
+//! whose reader's token is valid no more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,13 @@ use runtime::{Backoff, CancellationToken};
 use store::{Event, EventKind, Events, Store, UnreadableEvent};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
+use uuid::Uuid;
 
 use crate::metrics::Metrics;
 
 /// How often new events are looked for: half a second is promised, the query and the way to the reader included.
 const POLL: Duration = Duration::from_millis(200);
-/// How often it is looked whether anything can still come.
+/// How often it is looked whether anything can still come, and whether whoever reads still may.
 const LOOK: Duration = Duration::from_secs(5);
 /// Patience with one query.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -53,6 +55,8 @@ struct State {
 #[derive(Debug)]
 struct Reader {
     operation: OperationId,
+    /// With which token it came.
+    token: Uuid,
     /// Number of the last event that was handed over.
     sent: i64,
     events: Sender<Event>,
@@ -64,8 +68,9 @@ impl Streams {
         Self(Arc::new(Inner { state: Mutex::default(), wake: Notify::new(), metrics }))
     }
 
-    /// Opens a stream of an operation's events after a number; `None` when there are too many, or the process stops.
-    pub(crate) fn follow(&self, operation: OperationId, after: i64) -> Option<Receiver<Event>> {
+    /// Opens a stream of an operation's events after a number, for whoever came with a token; `None` when there are too many, or
+    /// the process stops.
+    pub(crate) fn follow(&self, operation: OperationId, after: i64, token: Uuid) -> Option<Receiver<Event>> {
         let (events, receiver) = channel(LAG);
         let mut state = self.lock();
         if state.closed || state.open.len() >= STREAMS {
@@ -73,7 +78,7 @@ impl Streams {
         }
         state.next += 1;
         let number = state.next;
-        state.open.insert(number, Reader { operation, sent: after, events });
+        state.open.insert(number, Reader { operation, token, sent: after, events });
         self.count(&state);
         drop(state);
         self.0.wake.notify_one();
@@ -119,9 +124,44 @@ impl Streams {
         if looked.elapsed() >= LOOK {
             // Also where that fails: what is new is not held up by it each time.
             *looked = Instant::now();
+            self.look_at_tokens(store).await?;
             self.look(store).await?;
         }
         Ok(more)
+    }
+
+    /// Looks whether those who read now still may.
+    async fn look_at_tokens(&self, store: &Store) -> Result<(), String> {
+        let asked = self.tokens();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let read = runtime::deadline(DEADLINE, "tokens of event streams", store.valid_tokens(&asked)).await;
+        let valid = read.map_err(|late| late.to_string())?;
+        self.end_without(&asked, &valid.map_err(|error| runtime::telemetry::chain(&error))?);
+        Ok(())
+    }
+
+    /// The tokens of those who read.
+    fn tokens(&self) -> BTreeSet<Uuid> {
+        self.lock().open.values().map(|reader| reader.token).collect()
+    }
+
+    /// Ends the streams of those of the tokens that were asked for which are valid no more: whoever comes again with one is told so.
+    fn end_without(&self, asked: &BTreeSet<Uuid>, valid: &BTreeSet<Uuid>) {
+        let may_read = |token: &Uuid| valid.contains(token) || !asked.contains(token);
+        let mut state = self.lock();
+        let before = state.open.len();
+        state.open.retain(|_, reader| may_read(&reader.token));
+        let ended = before - state.open.len();
+        self.count(&state);
+        drop(state);
+        if ended > 0 {
+            tracing::info!(
+                streams = ended,
+                "event streams end: their readers' tokens are revoked or expired"
+            );
+        }
     }
 
     /// Looks whether for those that are open now anything can still come.
@@ -285,6 +325,8 @@ mod tests {
     use jiff::Timestamp;
     use tokio::sync::mpsc::error::TryRecvError;
 
+    const TOKEN: Uuid = Uuid::nil();
+
     fn streams() -> Streams {
         Streams::new(Metrics::new(&runtime::Metrics::default()))
     }
@@ -304,8 +346,8 @@ mod tests {
     #[tokio::test]
     async fn each_reader_gets_what_it_has_not_seen_and_the_end_closes() {
         let (streams, id) = (streams(), OperationId::mint());
-        let mut fresh = streams.follow(id, 0).unwrap();
-        let mut resumed = streams.follow(id, 1).unwrap();
+        let mut fresh = streams.follow(id, 0, TOKEN).unwrap();
+        let mut resumed = streams.follow(id, 1, TOKEN).unwrap();
         assert_eq!(streams.positions(), [(id, 0)], "one query serves both");
         streams.deliver(&[
             event(id, 1, OperationState::Pending),
@@ -320,7 +362,7 @@ mod tests {
     #[tokio::test]
     async fn a_slow_reader_misses_nothing() {
         let (streams, id) = (streams(), OperationId::mint());
-        let mut slow = streams.follow(id, 0).unwrap();
+        let mut slow = streams.follow(id, 0, TOKEN).unwrap();
         let last = i64::try_from(LAG).unwrap() + 10;
         let events: Vec<Event> =
             (1..=last).map(|number| event(id, number, OperationState::Running)).collect();
@@ -338,10 +380,10 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_stands_still_holds_up_nobody() {
         let (streams, id) = (streams(), OperationId::mint());
-        let still = streams.follow(id, 0).unwrap();
+        let still = streams.follow(id, 0, TOKEN).unwrap();
         let all: Vec<Event> = (1..=200).map(|number| event(id, number, OperationState::Running)).collect();
         streams.deliver(&all);
-        let mut quick = streams.follow(id, 150).unwrap();
+        let mut quick = streams.follow(id, 150, TOKEN).unwrap();
         assert_eq!(streams.positions(), [(id, 150)], "what the full one lacks is not read for ever");
         streams.deliver(&all[150..182]);
         assert_eq!(quick.recv().await.unwrap().number, 151);
@@ -351,7 +393,7 @@ mod tests {
     #[tokio::test]
     async fn events_of_others_are_not_shown() {
         let (streams, mine, other) = (streams(), OperationId::mint(), OperationId::mint());
-        let mut reader = streams.follow(mine, 0).unwrap();
+        let mut reader = streams.follow(mine, 0, TOKEN).unwrap();
         streams.deliver(&[event(other, 1, OperationState::Running), event(mine, 1, OperationState::Pending)]);
         assert_eq!(reader.recv().await.unwrap().operation, mine);
         assert!(reader.try_recv().is_err());
@@ -360,8 +402,9 @@ mod tests {
     #[tokio::test]
     async fn an_event_that_cannot_be_read_ends_the_streams_that_come_to_it_and_no_other() {
         let (streams, broken, other) = (streams(), OperationId::mint(), OperationId::mint());
-        let (mut near, mut far) = (streams.follow(broken, 1).unwrap(), streams.follow(broken, 0).unwrap());
-        let mut good = streams.follow(other, 0).unwrap();
+        let (mut near, mut far) =
+            (streams.follow(broken, 1, TOKEN).unwrap(), streams.follow(broken, 0, TOKEN).unwrap());
+        let mut good = streams.follow(other, 0, TOKEN).unwrap();
         let error = store::Error::Corrupt { table: "operation_events", what: "odd".to_owned() };
         let unreadable = UnreadableEvent { operation: broken, number: 2, error };
         streams.end_before(&unreadable, 1);
@@ -393,10 +436,10 @@ mod tests {
     #[tokio::test]
     async fn a_reader_of_what_is_gone_comes_to_the_end_over_the_gap() {
         let (streams, id) = (streams(), OperationId::mint());
-        let mut late = streams.follow(id, 2).unwrap();
+        let mut late = streams.follow(id, 2, TOKEN).unwrap();
         streams.deliver(&[event(id, 40, OperationState::Succeeded)]);
         assert_eq!(numbers(&mut late).await, [40]);
-        let mut blind = streams.follow(id, 2).unwrap();
+        let mut blind = streams.follow(id, 2, TOKEN).unwrap();
         let error = store::Error::Corrupt { table: "operation_events", what: "odd".to_owned() };
         let unreadable = UnreadableEvent { operation: id, number: 40, error };
         streams.end_before(&unreadable, reached(&streams.positions(), &[], id));
@@ -414,9 +457,9 @@ mod tests {
             (1, None, false),
         ];
         for (sent, last, stays) in table {
-            let mut reader = streams.follow(id, sent).unwrap();
+            let mut reader = streams.follow(id, sent, TOKEN).unwrap();
             let asked = streams.followed();
-            let mut meanwhile = streams.follow(id, 9).unwrap();
+            let mut meanwhile = streams.follow(id, 9, TOKEN).unwrap();
             let last_events: BTreeMap<_, _> = last.map(|last| (id, last)).into_iter().collect();
             streams.end_beyond(&asked, &last_events);
             let waits = |reader: &mut Receiver<Event>| reader.try_recv() == Err(TryRecvError::Empty);
@@ -426,12 +469,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_stream_ends_with_its_readers_token_and_no_other_does() {
+        let (streams, id) = (streams(), OperationId::mint());
+        let mut revoked = streams.follow(id, 0, Uuid::from_u128(1)).unwrap();
+        let mut valid = streams.follow(id, 0, TOKEN).unwrap();
+        let asked = streams.tokens();
+        let mut meanwhile = streams.follow(id, 0, Uuid::from_u128(2)).unwrap();
+        streams.end_without(&asked, &BTreeSet::from([TOKEN]));
+        assert!(revoked.recv().await.is_none());
+        for reader in [&mut valid, &mut meanwhile] {
+            assert_eq!(reader.try_recv(), Err(TryRecvError::Empty));
+        }
+    }
+
+    #[tokio::test]
     async fn readers_who_left_are_forgotten_and_their_number_is_bounded() {
         let (streams, id) = (streams(), OperationId::mint());
-        let readers: Vec<_> = std::iter::from_fn(|| streams.follow(id, 0)).collect();
+        let readers: Vec<_> = std::iter::from_fn(|| streams.follow(id, 0, TOKEN)).collect();
         assert_eq!(readers.len(), STREAMS);
         drop(readers);
         assert!(streams.positions().is_empty());
-        assert!(streams.follow(id, 0).is_some());
+        assert!(streams.follow(id, 0, TOKEN).is_some());
     }
 }

@@ -218,6 +218,20 @@ async fn many_readers_of_many_operations_get_their_own() {
 }
 
 #[tokio::test]
+async fn a_reader_whose_token_is_valid_no_more_is_shown_nothing_more() {
+    let app = App::new().await;
+    let made = app.created("trades").await;
+    let operation = text(&made["operation"]["id"]);
+    for ending in ["revoked_at = now()", "revoked_at = null, expires_at = now()"] {
+        app.ask("update tokens set revoked_at = null, expires_at = null where tenant_id = 'acme'").await;
+        let mut stream = Stream::open(&app, operation, None).await;
+        assert_eq!(stream.next().await.unwrap().id, 1);
+        app.ask(&format!("update tokens set {ending} where tenant_id = 'acme'")).await;
+        assert!(stream.next().await.is_none(), "{ending}");
+    }
+}
+
+#[tokio::test]
 async fn a_stop_ends_the_streams() {
     let app = App::new().await;
     let made = app.created("trades").await;

@@ -1,5 +1,6 @@
 //! Idempotency keys and tokens.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ::store::{Answer, Claim, Key, NewToken, Role};
@@ -94,9 +95,15 @@ async fn only_valid_tokens_are_somebody() {
         lasts,
     };
     let good = token(1, Some(Duration::from_hours(1)));
-    for token in [&good, &token(2, Some(Duration::ZERO)), &token(3, None)] {
+    let (expired, lasting) = (token(2, Some(Duration::ZERO)), token(3, None));
+    for token in [&good, &expired, &lasting] {
         scene.store.create_token(token).await.unwrap();
     }
+    let valid = async || {
+        let asked = BTreeSet::from([good.id, expired.id, lasting.id, Uuid::nil()]);
+        scene.store.valid_tokens(&asked).await.unwrap()
+    };
+    assert_eq!(valid().await, BTreeSet::from([good.id, lasting.id]));
     let principal = scene.store.authenticate(&[1; 32]).await.unwrap().unwrap();
     assert_eq!(
         (principal.token, principal.role, principal.tenant),
@@ -107,6 +114,7 @@ async fn only_valid_tokens_are_somebody() {
     assert!(scene.store.authenticate(&[3; 32]).await.unwrap().is_some());
     assert!(scene.store.revoke_token(good.id).await.unwrap());
     assert!(scene.store.authenticate(&[1; 32]).await.unwrap().is_none(), "it was ended");
+    assert_eq!(valid().await, BTreeSet::from([lasting.id]));
     assert!(!scene.store.revoke_token(good.id).await.unwrap());
     assert!(scene.store.create_token(&token(3, None)).await.is_err(), "a secret is given out once");
 }
