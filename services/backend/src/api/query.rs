@@ -28,6 +28,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Parameters {
         let Query(pairs) = pairs.map_err(|error| Failure::bad_query("", Rule::Format, &error.to_string()))?;
         let mut parameters = BTreeMap::new();
         for (name, value) in pairs {
+            // Postgres keeps no such text, and would refuse the statement.
+            if value.contains('\0') {
+                return Err(Failure::bad_query(&name, Rule::Format, "holds a NUL character"));
+            }
             if parameters.insert(name.clone(), value).is_some() {
                 return Err(Failure::bad_query(&name, Rule::Conflict, "is given more than once"));
             }
@@ -125,6 +129,15 @@ mod tests {
         assert_eq!(unknown.take("name").as_deref(), Some("a"));
         let failure = unknown.end().unwrap_err();
         assert_eq!(failure.problem.errors[0].pointer, "query:colour");
+    }
+
+    #[tokio::test]
+    async fn what_no_text_can_hold_is_refused_by_name() {
+        for query in ["name=a%00b", "cursor=%00"] {
+            let failure = parameters(query).await.unwrap_err();
+            let name = query.split('=').next().unwrap();
+            assert_eq!(failure.problem.errors[0].pointer, format!("query:{name}"));
+        }
     }
 
     #[test]

@@ -169,6 +169,7 @@ async fn wrong_parameters_are_named() {
         ("/v1/databases?cursor=x", "query:cursor", "format"),
         ("/v1/databases?deleted=perhaps", "query:deleted", "format"),
         ("/v1/databases?colour=red", "query:colour", "unknown_field"),
+        ("/v1/databases?name=%00", "query:name", "format"),
         ("/v1/operations?state=asleep", "query:state", "unknown"),
         ("/v1/operations?database=x", "query:database", "format"),
     ];
