@@ -4,7 +4,7 @@ use std::any::Any;
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use runtime::TraceContext;
@@ -51,7 +51,7 @@ pub(crate) async fn around(State(api): State<Api>, mut request: Request, next: N
         finish(&mut response, &id);
         let (status, duration) = (response.status().as_u16(), started.elapsed());
         tracing::Span::current().record("http.status", status);
-        api.metrics().request(method.as_str(), &route, status, duration);
+        api.metrics().request(counted(&method), &route, status, duration);
         tracing::debug!(http.status = status, duration_ms = runtime::telemetry::millis(duration), "answered");
         response
     }
@@ -67,6 +67,20 @@ async fn answer(next: Next, request: Request) -> Response {
     })
 }
 
+/// A method as it is counted: anybody may make up words for one, and each would be a series of its own for ever.
+fn counted(method: &Method) -> &str {
+    let known = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+        Method::OPTIONS,
+    ];
+    if known.contains(method) { method.as_str() } else { "other" }
+}
+
 /// What a panic in a handler is answered with.
 #[expect(clippy::needless_pass_by_value, reason = "the layer hands over what was thrown")]
 pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Response {
@@ -77,8 +91,10 @@ pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Response {
 
 /// Gives a response the request's identity, and a failure its body and, where it is ours, its line in the log.
 fn finish(response: &mut Response, id: &str) {
-    if let Some(failure) = response.extensions_mut().remove::<Failure>() {
+    let failure = response.extensions_mut().remove::<Failure>();
+    if let Some(failure) = failure.or_else(|| of_the_router(response.status())) {
         let Failure { mut problem, cause, .. } = failure;
+        *response.status_mut() = StatusCode::from_u16(problem.status).unwrap_or(response.status());
         let reason = cause.unwrap_or_default();
         if problem.status >= 500 {
             tracing::error!(http.status = problem.status, problem.code, reason, "request failed");
@@ -101,6 +117,12 @@ fn finish(response: &mut Response, id: &str) {
     if let Ok(value) = HeaderValue::from_str(id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
+}
+
+/// The failure that stands for a refusal which no handler gave: the router's own, of a path with bytes that are no text. What is
+/// none belongs to nobody.
+fn of_the_router(status: StatusCode) -> Option<Failure> {
+    (status == StatusCode::BAD_REQUEST).then(Failure::no_route)
 }
 
 /// The client's identity for the request, if it is one that can safely stand in a log, else one of ours.
@@ -137,6 +159,25 @@ mod tests {
         let body = to_bytes(response.into_body(), 10_000).await.unwrap();
         let problem: wire::http::Problem = serde_json::from_slice(&body).unwrap();
         assert_eq!((problem.status, problem.request_id.as_str()), (404, "req-1"));
+    }
+
+    #[tokio::test]
+    async fn what_the_router_refuses_by_itself_is_a_problem_too() {
+        let mut response = (StatusCode::BAD_REQUEST, "Invalid URL").into_response();
+        finish(&mut response, "req-1");
+        assert_eq!(response.status(), StatusCode::NOT_FOUND);
+        assert_eq!(response.headers()[header::CONTENT_TYPE], MEDIA_TYPE);
+        let mut good = StatusCode::NO_CONTENT.into_response();
+        finish(&mut good, "req-1");
+        assert_eq!(good.status(), StatusCode::NO_CONTENT);
+    }
+
+    #[test]
+    fn methods_that_somebody_made_up_are_counted_as_one() {
+        assert_eq!([counted(&Method::GET), counted(&Method::DELETE)], ["GET", "DELETE"]);
+        for word in ["BREW", "get", "TRACE"] {
+            assert_eq!(counted(&word.parse().unwrap()), "other", "{word}");
+        }
     }
 
     #[tokio::test]

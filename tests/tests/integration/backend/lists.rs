@@ -187,6 +187,8 @@ async fn the_description_is_there_for_everybody_and_other_paths_are_not() {
     assert!(document.body["paths"]["/v1/databases"]["post"].is_object());
     let nowhere = app.get(&app.acme, "/v1/nothing").await;
     assert_eq!((nowhere.status.as_u16(), text(&nowhere.body["code"])), (404, "no_such_path"));
+    let no_text = app.get(&app.acme, "/v1/databases/%ff").await;
+    assert_eq!((no_text.status.as_u16(), text(&no_text.body["code"])), (404, "no_such_path"));
     let method =
         app.send(app.request(&app.acme, reqwest::Method::PUT, "/v1/databases").json(&json!({}))).await;
     assert_eq!((method.status.as_u16(), text(&method.body["code"])), (405, "method_not_allowed"));
