@@ -23,6 +23,8 @@ pub enum Error {
 
 /// The greatest length of a database's name: leaves room for suffixes within Kubernetes' 63 characters.
 pub const NAME_LENGTH: usize = 40;
+/// The greatest length of a tenant's name: templates of namespaces leave room for it.
+pub const TENANT_LENGTH: usize = 40;
 
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -116,7 +118,7 @@ macro_rules! label_id {
 label_id!(
     /// Who owns databases. A label, because it is part of a namespace's name.
     TenantId,
-    40
+    TENANT_LENGTH
 );
 label_id!(
     /// A registered Kubernetes cluster.

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use domain::id::TENANT_LENGTH;
 use domain::{Cluster, ClusterId, ClusterState, Rule, Violation, Violations};
 use serde_json::json;
 use store::Registered;
@@ -12,6 +13,11 @@ use super::auth::Caller;
 use super::body::Body;
 use super::failure::Failure;
 use super::{Api, present, unreadable};
+
+/// What stands for the tenant in a template of namespaces.
+const TENANT: &str = "{tenant}";
+/// Most characters of a namespace's name.
+const NAMESPACE_LENGTH: usize = 63;
 
 /// Register a cluster
 ///
@@ -44,6 +50,9 @@ pub(crate) async fn register(
     let registered = transaction.put_cluster(&cluster).await?;
     keep_place(&registered, &cluster)?;
     let is_new = registered.is_new;
+    if is_new {
+        leave_room(&cluster)?;
+    }
     let detail = json!({"region": cluster.region, "state": cluster.state.as_str(), "new": is_new});
     transaction.audit(&caller.entry("clusters.register", cluster.id.to_string(), detail)).await?;
     transaction.commit().await?;
@@ -158,22 +167,25 @@ fn validate(id: &str, wish: RegisterCluster) -> Result<Cluster, Violations> {
     let state = wrong.keep(state(&wish.state));
     for (pointer, text) in [
         ("/region", &wish.region),
+        ("/account", &wish.account),
         ("/hosted_zone_id", &wish.hosted_zone_id),
         ("/dns_suffix", &wish.dns_suffix),
     ] {
-        if text.is_empty() || text.len() > 200 || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        if !is_word(text) {
             wrong.push(Violation::new(pointer, Rule::Format, "must be 1 to 200 characters without spaces"));
         }
     }
     if wish.zones.is_empty() {
         wrong.push(Violation::new("/zones", Rule::Required, "name at least one zone with its subnet"));
     }
-    if !wish.namespace_template.contains("{tenant}") {
-        wrong.push(Violation::new(
-            "/namespace_template",
-            Rule::Format,
-            "must hold {tenant}: tenants share no namespace",
-        ));
+    if wish.zones.iter().any(|(zone, subnet)| !is_word(zone) || !is_word(subnet)) {
+        let detail = "a zone and its subnet have 1 to 200 characters without spaces each";
+        wrong.push(Violation::new("/zones", Rule::Format, detail));
+    }
+    if !is_template(&wish.namespace_template) {
+        let detail = "must hold {tenant}, for tenants share no namespace, and lower-case letters, digits and '-', as the name of a \
+                      namespace has them";
+        wrong.push(Violation::new("/namespace_template", Rule::Format, detail));
     }
     if !is_reference(&wish.credentials) {
         let detail = "must be a reference such as file:eu-west-1.kubeconfig: a file's name, without a path";
@@ -193,6 +205,29 @@ fn validate(id: &str, wish: RegisterCluster) -> Result<Cluster, Violations> {
         }),
         _ => Err(wrong),
     }
+}
+
+fn is_word(text: &str) -> bool {
+    (1..=200).contains(&text.len()) && !text.chars().any(|c| c.is_whitespace() || c.is_control())
+}
+
+/// Whether a template makes names of namespaces, each of one tenant.
+fn is_template(text: &str) -> bool {
+    let name = text.replace(TENANT, "t");
+    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    text.contains(TENANT) && name.bytes().all(good) && !name.starts_with('-') && !name.ends_with('-')
+}
+
+/// A new template has room for every tenant: the first one with a long name would find out else, and it is for ever.
+fn leave_room(cluster: &Cluster) -> Result<(), Failure> {
+    let longest = cluster.namespace_template.replace(TENANT, &"t".repeat(TENANT_LENGTH));
+    if longest.len() <= NAMESPACE_LENGTH {
+        return Ok(());
+    }
+    let detail = format!(
+        "must leave room for {TENANT_LENGTH} characters of a tenant in the {NAMESPACE_LENGTH} of a namespace's name"
+    );
+    Err(Failure::violation(Violation::new("/namespace_template", Rule::Range, detail)))
 }
 
 /// A reference names a file in a directory that only the provisioner knows: it must not lead out of it.
@@ -249,7 +284,11 @@ mod tests {
             (|c| "a b".clone_into(&mut c.hosted_zone_id), "/hosted_zone_id"),
             (|c| c.dns_suffix.clear(), "/dns_suffix"),
             (|c| c.zones.clear(), "/zones"),
+            (|c| drop(c.zones.insert("eu-west-1b".to_owned(), "\0".to_owned())), "/zones"),
+            (|c| "1234\0".clone_into(&mut c.account), "/account"),
             (|c| "shared".clone_into(&mut c.namespace_template), "/namespace_template"),
+            (|c| "QDB-{tenant}".clone_into(&mut c.namespace_template), "/namespace_template"),
+            (|c| "{tenant}-".clone_into(&mut c.namespace_template), "/namespace_template"),
             (|c| "asleep".clone_into(&mut c.state), "/state"),
             (|c| "file:../../etc/passwd".clone_into(&mut c.credentials), "/credentials"),
             (|c| "apiVersion: v1".clone_into(&mut c.credentials), "/credentials"),
@@ -264,6 +303,17 @@ mod tests {
             );
         }
         assert_eq!(validate("EU", good()).unwrap_err().0[0].pointer, "path:id");
+    }
+
+    #[test]
+    fn a_template_has_room_for_the_longest_tenant() {
+        let room = |before: usize| {
+            let template = format!("{}{TENANT}", "x".repeat(before));
+            let cluster = validate("eu-west-1", RegisterCluster { namespace_template: template, ..good() });
+            leave_room(&cluster.unwrap())
+        };
+        assert!(room(23).is_ok());
+        assert_eq!(room(24).unwrap_err().problem.errors[0].rule, "range");
     }
 
     #[test]

@@ -106,6 +106,11 @@ async fn a_registration_is_checked_and_bears_repetition() {
     let shown = app.get(&app.sre, "/v1/clusters/eu").await.body;
     assert_eq!(text(&shown["namespace_template"]), "qdb-{tenant}");
     assert_eq!(text(&shown["dns_suffix"]), "eu-west-1.example.com", "nothing was changed");
+    let mut narrow = super::cluster();
+    narrow["namespace_template"] = json!(format!("{}{{tenant}}", "x".repeat(24)));
+    let refused = app.send(app.request(&app.sre, Method::PUT, "/v1/clusters/narrow").json(&narrow)).await;
+    assert_eq!((refused.status.as_u16(), refused.errors()), (422, vec![("/namespace_template", "range")]));
+    assert_eq!(app.get(&app.sre, "/v1/clusters/narrow").await.status, 404, "nothing was registered");
     let mut leak = super::cluster();
     leak["credentials"] = json!("file:../secret");
     assert_eq!(put(leak).await.errors(), [("/credentials", "format")]);
