@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use crate::catalogue;
-use crate::desired::{DeletionPolicy, Desired, RunState, VolumeType, words};
+use crate::desired::{DeletionPolicy, Desired, Exposure, RunState, VolumeType, words};
 use crate::operation::{OperationKind, OperationState};
 
 /// The code of an operation whose time ran out. Every other code means that its state was refused.
@@ -212,6 +212,8 @@ pub fn take_back(asked: &Desired, evidence: Evidence) -> Desired {
         next.storage.throughput = catalogue::DEFAULT_THROUGHPUT;
         next.config.clear();
         next.network.allowed_cidrs.clear();
+        // Whoever is public has to name somebody: what is brought back later would be refused.
+        next.network.exposure = Exposure::Internal;
         next.restart_nonce = None;
     }
     next

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::desired::{Compute, Exposure, Network, Storage};
+use crate::desired::{Compute, Network, Storage};
 
 const OPEN: [OperationState; 2] = [OperationState::Pending, OperationState::Running];
 const ENDED: [OperationState; 3] =
@@ -214,11 +214,13 @@ fn a_change_that_failed_destroys_no_volume_that_was_seen() {
 
 #[test]
 fn what_was_refused_is_not_in_the_way_of_its_end() {
-    let asked = desired();
+    let mut asked = desired();
+    asked.network.exposure = Exposure::Public;
     let kept = take_back(&asked, Evidence { provisioned: false, seen: true, refused: false });
     assert_eq!(Desired { run_state: RunState::Running, ..kept }, asked, "only the run state changes");
     let bare = take_back(&asked, Evidence { provisioned: false, seen: false, refused: true });
     assert!(bare.config.is_empty() && bare.network.allowed_cidrs.is_empty() && bare.restart_nonce.is_none());
+    assert_eq!(bare.network.exposure, Exposure::Internal, "nobody is named who may come in");
     assert_eq!(bare.version, catalogue::DEFAULT_VERSION);
     assert_eq!(
         (bare.storage.size_gib, bare.storage.volume_type),
