@@ -6,10 +6,11 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::OpenApi as _;
-use utoipa::openapi::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{Content, OpenApi, Ref, RefOr, ResponseBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+use wire::http::problem::MEDIA_TYPE;
 
 use super::databases::{act, create, delete, purge, read, resend, states, update};
 use super::failure::Failure;
@@ -64,13 +65,31 @@ fn routes() -> OpenApiRouter<Api> {
 
 /// The description of the API.
 pub fn openapi() -> OpenApi {
-    routes().into_openapi()
+    with_failures(routes().into_openapi())
+}
+
+/// The same with what every operation can be answered with, and none lists for itself.
+fn with_failures(mut document: OpenApi) -> OpenApi {
+    let failure = ResponseBuilder::new()
+        .description(
+            "Any other failure: no valid token (401), or one that may not do this (403), a body of another type (415), more than \
+             the tenant's share (429), something of ours that is away (503)",
+        )
+        .content(MEDIA_TYPE, Content::new(Some(Ref::from_schema_name("Problem"))))
+        .build();
+    for path in document.paths.paths.values_mut() {
+        let operations = [&mut path.get, &mut path.put, &mut path.post, &mut path.patch, &mut path.delete];
+        for operation in operations.into_iter().flatten() {
+            operation.responses.responses.insert("default".to_owned(), RefOr::T(failure.clone()));
+        }
+    }
+    document
 }
 
 /// The whole API.
 pub fn router(api: Api) -> Router {
     let (routes, document) = routes().split_for_parts();
-    let document = Json(document);
+    let document = Json(with_failures(document));
     routes
         .route("/v1/operations/{id}", post(cancel::act))
         .route("/v1/databases/{id}", post(act::act))
@@ -116,6 +135,8 @@ mod tests {
                     operation["operationId"].is_string() && operation["summary"].is_string(),
                     "{method} {path}"
                 );
+                let failure = &operation["responses"]["default"]["content"][MEDIA_TYPE]["schema"]["$ref"];
+                assert_eq!(failure, "#/components/schemas/Problem", "{method} {path}");
             }
         }
     }
