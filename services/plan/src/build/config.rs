@@ -34,7 +34,7 @@ pub(crate) fn is_heeded(key: &str) -> bool {
 
 /// The text of server.conf.
 pub fn server_conf(validated: &Validated) -> String {
-    text_of(&server_keys(validated))
+    in_ascii(&text_of(&server_keys(validated)))
 }
 
 fn text_of(keys: &BTreeMap<&str, &str>) -> String {
@@ -49,6 +49,21 @@ fn text_of(keys: &BTreeMap<&str, &str>) -> String {
 fn escape(value: &str) -> String {
     let escaped = value.replace('\\', "\\\\");
     if escaped.starts_with([' ', '\t']) { format!("\\{escaped}") } else { escaped }
+}
+
+/// The same with what is not ASCII written by its numbers in UTF-16: QuestDB reads the file as ISO 8859-1. Not in the hash of what needs
+/// a restart: databases that were started without it get it with their next one.
+fn in_ascii(text: &str) -> String {
+    let mut ascii = String::with_capacity(text.len());
+    for unit in text.encode_utf16() {
+        if let Some(byte) = u8::try_from(unit).ok().filter(u8::is_ascii) {
+            ascii.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(ascii, "\\u{unit:04x}");
+        }
+    }
+    ascii
 }
 
 /// The ConfigMap.

@@ -59,6 +59,8 @@ fn our_keys_win_and_values_stay_one_line() {
     let mut wish = validated(&resource(1));
     wish.config.insert("metrics.enabled".to_owned(), "false".to_owned());
     wish.config.insert("a.path".to_owned(), " c:\\x".to_owned());
+    wish.config.insert("instance.name".to_owned(), "Börse 𝄞".to_owned());
     let text = server_conf(&wish);
+    assert!(text.contains("instance.name=B\\u00f6rse \\ud834\\udd1e\n"), "{text}");
     assert!(text.contains("metrics.enabled=true\n") && text.contains("a.path=\\ c:\\\\x\n"), "{text}");
 }
