@@ -91,7 +91,7 @@ impl FromRequestParts<Api> for Caller {
         let hash = token.map(hash).ok_or_else(Failure::unauthenticated)?;
         let named = parts.headers.get(TENANT_HEADER).map(|value| value.to_str().unwrap_or_default());
         api.shares().look(&hash, named)?;
-        let principal = api.store().authenticate(&hash).await?.ok_or_else(Failure::unauthenticated)?;
+        let principal = authenticate(api, hash).await?.ok_or_else(Failure::unauthenticated)?;
         let tenant = acting_for(&principal, named)?;
         let place = match &tenant {
             Some(tenant) if has_share(principal.role) => {
@@ -103,6 +103,16 @@ impl FromRequestParts<Api> for Caller {
         let request_id = parts.extensions.get::<RequestId>().map_or_else(String::new, |id| id.0.clone());
         Ok(Self { principal, tenant, request_id, _place: place })
     }
+}
+
+/// Whose token it is, if it is valid.
+async fn authenticate(api: &Api, hash: [u8; 32]) -> Result<Option<Principal>, Failure> {
+    let place = api.strangers().admit(&hash).await;
+    let place = place.inspect_err(|_| api.metrics().beyond_share("strangers"))?;
+    let principal = api.store().authenticate(&hash).await?;
+    drop(place);
+    api.strangers().note(hash, principal.is_some());
+    Ok(principal)
 }
 
 /// Whether what it asks for counts for its tenant's share.
@@ -174,11 +184,30 @@ mod tests {
         drop(shares.enter(&acme).await.unwrap());
         let api = cut_off(shares, metrics);
         for (secret, status) in [("known", 429), ("stranger", 503)] {
-            let asked =
-                Request::builder().header(AUTHORIZATION, format!("Bearer {secret}")).body(()).unwrap();
-            let refused = Caller::from_request_parts(&mut asked.into_parts().0, &api).await.unwrap_err();
-            assert_eq!(refused.problem.status, status, "{secret}");
+            assert_eq!(refused(&api, secret).await, status, "{secret}");
         }
+    }
+
+    #[tokio::test]
+    async fn strangers_take_no_connections_from_those_who_are_known() {
+        let api = cut_off(Shares::unbounded(), Metrics::new(&runtime::Metrics::default()));
+        api.strangers().note(hash("known"), true);
+        let mut places = Vec::new();
+        for number in 0..4 {
+            places.push(api.strangers().admit(&hash(&format!("stranger {number}"))).await.unwrap());
+        }
+        for (secret, status) in [("known", 503), ("stranger", 429)] {
+            assert_eq!(refused(&api, secret).await, status, "{secret}: 503 says that it was looked for");
+        }
+        drop(places);
+        assert_eq!(refused(&api, "stranger").await, 503);
+    }
+
+    /// How a request with a token is refused.
+    async fn refused(api: &Api, secret: &str) -> u16 {
+        let asked = Request::builder().header(AUTHORIZATION, format!("Bearer {secret}")).body(()).unwrap();
+        let refused = Caller::from_request_parts(&mut asked.into_parts().0, api).await.unwrap_err();
+        refused.problem.status
     }
 
     fn principal(role: Role, tenant: Option<&str>) -> Principal {

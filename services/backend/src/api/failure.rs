@@ -238,11 +238,11 @@ impl Failure {
         Self { cause: Some(cause), ..failure }
     }
 
-    /// The tenant asks for more than its share.
+    /// The tenant asks for more than its share, or too many ask of whom nothing is known.
     pub(crate) fn too_many(detail: &str, after: Duration) -> Self {
         // Never at once, and in whole seconds, as the header has them.
         let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
-        Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", "Too many requests of one tenant")
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", "Too many requests")
             .detail(detail)
             .header(header::RETRY_AFTER, seconds.max(1))
     }

@@ -20,6 +20,7 @@ mod present;
 mod query;
 mod router;
 mod shares;
+mod strangers;
 mod streams;
 mod unreadable;
 
@@ -55,6 +56,7 @@ struct Inner {
     gate: Gate,
     hearing: Hearing,
     shares: Shares,
+    strangers: strangers::Strangers,
     told: unreadable::Told,
     census: census::Census,
     offer: Offer,
@@ -86,6 +88,7 @@ impl Api {
             gate,
             hearing,
             shares,
+            strangers: strangers::Strangers::default(),
             told,
             census: census::Census::default(),
             offer: Offer::default(),
@@ -154,6 +157,10 @@ impl Api {
 
     fn shares(&self) -> &Shares {
         &self.0.shares
+    }
+
+    fn strangers(&self) -> &strangers::Strangers {
+        &self.0.strangers
     }
 
     fn pages(&self) -> &Pages {

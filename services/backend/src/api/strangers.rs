@@ -1,0 +1,109 @@
+//! Whoever comes with a token that was not seen here before: only so many of these tokens are looked up at once.
+//!
+//! A look takes a connection to Postgres, of which all requests have some together, and anybody may make up tokens. Those that were
+//! valid before pass by: however many strangers come, they hold up nobody who is known. *Invariant:* what is kept is bounded.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::failure::Failure;
+
+/// Strangers whose tokens are looked up at once: fewer than there are connections.
+const AT_ONCE: usize = 4;
+/// How long a stranger waits for that.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// After how long one may come again.
+const LATER: Duration = Duration::from_secs(2);
+/// The most tokens that are known.
+const MOST: usize = 10_000;
+
+/// SHA-256 of a token's secret.
+type Token = [u8; 32];
+
+/// Who is known. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Strangers(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    places: Semaphore,
+    known: Mutex<HashSet<Token>>,
+}
+
+impl Default for Strangers {
+    fn default() -> Self {
+        Self(Arc::new(Inner { places: Semaphore::new(AT_ONCE), known: Mutex::default() }))
+    }
+}
+
+impl Strangers {
+    /// Waits until a token may be looked up, which one that is known may be at once. What it answers is held meanwhile.
+    pub(super) async fn admit(&self, token: &Token) -> Result<Option<SemaphorePermit<'_>>, Failure> {
+        if self.known().contains(token) {
+            return Ok(None);
+        }
+        let place = self.0.places.acquire();
+        match runtime::deadline(PATIENCE, "a place among the strangers", place).await {
+            Ok(Ok(place)) => Ok(Some(place)),
+            Ok(Err(_)) | Err(_) => {
+                let detail = "very many come at once with tokens that were not seen before";
+                Err(Failure::too_many(detail, LATER))
+            }
+        }
+    }
+
+    /// Remembers whether a token was found to be valid.
+    pub(super) fn note(&self, token: Token, is_valid: bool) {
+        let mut known = self.known();
+        if !is_valid {
+            known.remove(&token);
+            return;
+        }
+        if known.len() >= MOST && !known.contains(&token) {
+            // They are strangers once more each.
+            known.clear();
+        }
+        known.insert(token);
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashSet<Token>> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::hash;
+
+    #[tokio::test]
+    async fn strangers_wait_for_each_other_and_nobody_who_is_known_waits_for_them() {
+        let strangers = Strangers::default();
+        let (known, revoked) = (hash("known"), hash("revoked"));
+        strangers.note(known, true);
+        strangers.note(revoked, true);
+        let mut places = Vec::new();
+        for number in 0..AT_ONCE {
+            places.push(strangers.admit(&hash(&format!("stranger {number}"))).await.unwrap());
+        }
+        assert!(places.iter().all(Option::is_some));
+        assert!(strangers.admit(&known).await.unwrap().is_none());
+        strangers.note(revoked, false);
+        let mut waits = Box::pin(strangers.admit(&revoked));
+        assert!(futures::poll!(&mut waits).is_pending(), "it is a stranger again");
+        drop(places.pop());
+        assert!(waits.await.unwrap().is_some());
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let strangers = Strangers::default();
+        for number in 0..=MOST {
+            strangers.note(hash(&number.to_string()), true);
+        }
+        assert_eq!(strangers.known().len(), 1);
+    }
+}
