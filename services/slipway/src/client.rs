@@ -145,6 +145,11 @@ impl Client {
         self.deadline
     }
 
+    /// Stays open for this much longer: what a person took to answer is not the command's time.
+    pub fn prolong(&mut self, by: Duration) {
+        self.deadline += by;
+    }
+
     /// Address of the API.
     pub const fn url(&self) -> &Url {
         &self.url

@@ -1,8 +1,10 @@
 //! Where words go: data to standard output, progress and hints to standard error. The only module that writes to either.
 
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::time::Duration;
 
 use serde::Serialize;
+use tokio::time::Instant;
 use wire::http::Unreadable;
 
 use crate::cli::{Format, Global};
@@ -100,13 +102,14 @@ impl Output {
         if self.colour { format!("\u{1b}[{}m{text}\u{1b}[0m", colour.code()) } else { text.to_owned() }
     }
 
-    /// Asks a question on the terminal; no answer is a no.
-    pub fn confirm(&self, question: &str) -> Result<bool, Error> {
-        let mut stderr = std::io::stderr().lock();
+    /// Asks a question on the terminal. Answers how long somebody took to agree; no answer is a no.
+    pub async fn confirm(&self, question: &str) -> Result<Option<Duration>, Error> {
+        let mut stderr = std::io::stderr();
         write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush()).map_err(Error::Start)?;
-        let mut answer = String::new();
-        std::io::stdin().read_line(&mut answer).map_err(Error::Start)?;
-        Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+        let asked = Instant::now();
+        let answer = typed(|line| std::io::stdin().read_line(line)).await.map_err(Error::Start)?;
+        let agreed = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+        Ok(agreed.then(|| asked.elapsed()))
     }
 }
 
@@ -150,6 +153,21 @@ fn form<T: Serialize>(
     }
 }
 
+/// A line that a person types, who takes their time: on a thread of its own, so that an interrupt is heeded meanwhile, and
+/// none of the runtime's, because that would wait for it at its end.
+async fn typed(
+    read: impl FnOnce(&mut String) -> std::io::Result<usize> + Send + 'static,
+) -> std::io::Result<String> {
+    let (say, said) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let read = read(&mut line).map(|_| line);
+        // Nobody listens any more where the command was interrupted.
+        let _ = say.send(read);
+    });
+    said.await.unwrap_or_else(|_| Ok(String::new()))
+}
+
 fn tell(text: &str) {
     // Nobody is left to be told when standard error is closed.
     let _ = writeln!(std::io::stderr().lock(), "{text}");
@@ -170,6 +188,26 @@ mod tests {
         assert_eq!(shown(Format::Json), "{\n  \"name\": \"trades\",\n  \"size\": 50\n}");
         assert_eq!(shown(Format::Yaml).trim_end(), "name: trades\nsize: 50");
         assert_eq!(shown(Format::Name), "a\nb");
+    }
+
+    #[tokio::test]
+    async fn what_somebody_types_is_heard_and_an_interrupt_is_not_kept_waiting_for_it() {
+        let heard = typed(|line| {
+            line.push_str("yes\n");
+            Ok(line.len())
+        });
+        assert_eq!(heard.await.unwrap(), "yes\n");
+        let (_terminal, nothing) = std::sync::mpsc::channel::<()>();
+        let silent = typed(move |_| {
+            // Nobody types: this ends with the test.
+            let _ = nothing.recv_timeout(Duration::from_secs(30));
+            Ok(0)
+        });
+        tokio::select! {
+            biased;
+            _ = silent => panic!("nothing else was heeded meanwhile"),
+            () = std::future::ready(()) => {}
+        }
     }
 
     #[test]

@@ -165,6 +165,15 @@ async fn silence_ends_with_the_command() {
 }
 
 #[tokio::test]
+async fn what_a_person_took_to_agree_is_not_the_commands_time() {
+    let server = Scripted::start(vec![json(&fixture::database())]).await;
+    let mut client = server.client(Duration::ZERO);
+    client.prolong(LONG);
+    assert_eq!(client.database(fixture::database().id).await.unwrap().body, fixture::database());
+    server.asked().await;
+}
+
+#[tokio::test]
 async fn redirects_are_not_followed() {
     let server = Scripted::start(vec![answer("302 Found", &["Location: http://127.0.0.1:1/"], "")]).await;
     let error = server.client(LONG).clusters().await.unwrap_err();

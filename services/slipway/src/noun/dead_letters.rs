@@ -2,6 +2,7 @@
 //! would do is shown before it is asked to do it.
 
 use std::io::IsTerminal;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use uuid::Uuid;
@@ -143,7 +144,7 @@ struct Round {
 async fn act(session: &Session, verb: Verb, command: Act) -> Result<(), Error> {
     let Act { letters, reason, dry_run, yes, idempotency_key } = command;
     let ids: Vec<i64> = letters.iter().map(|text| letter_id(text)).collect::<Result<_, _>>()?;
-    let (client, output) = (session.client(REQUEST)?, session.output);
+    let (mut client, output) = (session.client(REQUEST)?, session.output);
     let wish = |dry_run| Intervention { reason: reason.clone(), dry_run };
     let plan = round(&client, verb, &ids, &wish(true), None).await?;
     if dry_run {
@@ -152,7 +153,7 @@ async fn act(session: &Session, verb: Verb, command: Act) -> Result<(), Error> {
     if plan.went.is_empty() {
         return finish(output, plan, letters.len());
     }
-    agree(output, verb, &plan.went, yes)?;
+    client.prolong(agree(output, verb, &plan.went, yes).await?);
     let ids: Vec<i64> = plan.went.iter().map(|planned| planned.dead_letter.id).collect();
     let key = idempotency_key.unwrap_or_else(|| Uuid::now_v7().to_string());
     output.trace(&format!("idempotency key {key}"));
@@ -190,22 +191,21 @@ const fn is_its_own(status: u16) -> bool {
     matches!(status, 404 | 409)
 }
 
-fn agree(output: Output, verb: Verb, plan: &[SettledLetter], yes: bool) -> Result<(), Error> {
+/// Goes on only if that is agreed to. Answers how long somebody took to do so.
+async fn agree(output: Output, verb: Verb, plan: &[SettledLetter], yes: bool) -> Result<Duration, Error> {
     let table = render::aside::settled(plan);
     let question = format!("{} these letters?", capital(verb.as_str()));
     if yes {
         output.progress(&table);
-        Ok(())
+        Ok(Duration::ZERO)
     } else if !std::io::stdin().is_terminal() {
         output.progress(&table);
         Err(Error::Usage {
             message: "nothing was done: nobody is there to be asked".to_owned(),
             hint: "add --yes if that is what you want".to_owned(),
         })
-    } else if output.confirm(&format!("{table}\n{question}"))? {
-        Ok(())
     } else {
-        Err(Error::Declined)
+        output.confirm(&format!("{table}\n{question}")).await?.ok_or(Error::Declined)
     }
 }
 
@@ -229,8 +229,6 @@ fn finish(output: Output, round: Round, asked: usize) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::client::scripted::{Scripted, answer, header};
     use crate::exit;

@@ -1,6 +1,7 @@
 //! The commands that change databases: create, update, delete.
 
 use std::io::IsTerminal;
+use std::time::Duration;
 
 use clap::Args;
 use reqwest::header::HeaderValue;
@@ -105,12 +106,12 @@ pub(super) async fn update(session: &Session, command: Update) -> Result<(), Err
 /// Deletes a database, after asking.
 pub(super) async fn delete(session: &Session, command: Delete) -> Result<(), Error> {
     let Delete { database, yes, wait } = command;
-    let client = client(session, wait)?;
+    let mut client = client(session, wait)?;
     let found = client.find_database(&database).await?;
     let (present, etag) = read(&client, found.id).await?;
     // Of what is protected the API says what is in the way.
     if !present.deletion_protection {
-        agree(session, &consequence(&present), yes)?;
+        client.prolong(agree(session, &consequence(&present), yes).await?);
     }
     // The policy that was shown is the one that is carried out: a change in between makes this a conflict.
     let accepted = client.delete_database(found.id, etag).await?;
@@ -126,19 +127,19 @@ pub(super) async fn delete(session: &Session, command: Delete) -> Result<(), Err
     Ok(())
 }
 
-/// Goes on only if that is agreed to.
-pub(super) fn agree(session: &Session, consequence: &str, yes: bool) -> Result<(), Error> {
+/// Goes on only if that is agreed to. Answers how long somebody took to do so.
+pub(super) async fn agree(session: &Session, consequence: &str, yes: bool) -> Result<Duration, Error> {
     if yes {
         session.output.progress(consequence);
-    } else if !std::io::stdin().is_terminal() {
-        return Err(Error::Usage {
+        Ok(Duration::ZERO)
+    } else if std::io::stdin().is_terminal() {
+        session.output.confirm(&format!("{consequence} Go on?")).await?.ok_or(Error::Declined)
+    } else {
+        Err(Error::Usage {
             message: format!("{consequence} Nobody is there to be asked"),
             hint: "add --yes if that is what you want".to_owned(),
-        });
-    } else if !session.output.confirm(&format!("{consequence} Go on?"))? {
-        return Err(Error::Declined);
+        })
     }
-    Ok(())
 }
 
 /// A database and the version that was read.

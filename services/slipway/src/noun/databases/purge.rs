@@ -38,12 +38,12 @@ pub struct Purge {
 /// Destroys the volume of a deleted database, after asking.
 pub(super) async fn purge(session: &Session, command: Purge) -> Result<(), Error> {
     let Purge { database, reason, yes, wait, idempotency_key } = command;
-    let client = client(session, wait)?;
+    let mut client = client(session, wait)?;
     let found = client.find_deleted(&database).await?;
     let (present, etag) = read(&client, found.id).await?;
     // Of any other one the API says what is in the way.
     if present.run_state == "deleted" {
-        agree(session, &consequence(&present), yes)?;
+        client.prolong(agree(session, &consequence(&present), yes).await?);
     }
     let key = idempotency_key.unwrap_or_else(|| Uuid::now_v7().to_string());
     session.output.trace(&format!("idempotency key {key}"));
