@@ -64,7 +64,7 @@ pub use letters::{DeadLetterView, LetterContent, Settled, Settlement};
 pub use observations::{Body, Observation, ObservationView, Step};
 pub use observers::Term;
 pub use offsets::Advance;
-pub use operations::OperationRecord;
+pub use operations::{OperationFilter, OperationRecord};
 pub use outbox::{Backlog, SetAside, Unpublished, Unreadable};
 pub use parked::{Claimed, Origin, Parked};
 pub use pool::{Settings, Store, in_time};

@@ -75,6 +75,17 @@ impl OperationRecord {
     }
 }
 
+/// Which operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OperationFilter {
+    /// Only of this database.
+    pub database: Option<DatabaseId>,
+    /// Only in this state.
+    pub state: Option<OperationState>,
+    /// Only those that are late and go on.
+    pub overdue: bool,
+}
+
 #[derive(sqlx::FromRow)]
 struct Row {
     id: Uuid,
@@ -132,13 +143,13 @@ pub const MOVE: &str = "update operations o set state = m.state, \
 pub const READ: &str = concat!(select!(), "where o.id = $1");
 
 /// Operations, newest first: where given, 1 of a tenant, 2 of a database, 3 in a state, 4 before an operation; 5 most of them, 6
-/// whether that state is of those that go on.
+/// whether only those that go on, 7 whether only those that are late.
 // Those that go on have an index, which Postgres would not find by the words for their states.
 pub const LIST: &str = concat!(
     select!(),
     "where ($1::text is null or o.tenant_id = $1) and ($2::uuid is null or o.database_id = $2) \
      and ($3::text is null or o.state = $3) and (not $6 or o.ended_at is null) \
-     and ($4::uuid is null or o.id < $4) order by o.id desc limit $5"
+     and (not $7 or o.overdue_since is not null) and ($4::uuid is null or o.id < $4) order by o.id desc limit $5"
 );
 
 impl Store {
@@ -158,22 +169,22 @@ impl Store {
         row.as_ref().map(read_operation).transpose()
     }
 
-    /// Operations, newest first; for a tenant only its own, of one database if asked for. One that cannot be read hides no
-    /// other.
+    /// Operations, newest first; for a tenant only its own. One that cannot be read hides no other.
     pub async fn operations(
         &self,
         scope: Option<&TenantId>,
-        database: Option<DatabaseId>,
-        state: Option<OperationState>,
+        filter: OperationFilter,
         page: Page,
     ) -> Result<Vec<Listed<OperationRecord>>, Error> {
+        let goes_on = filter.overdue || filter.state.is_some_and(|state| !state.is_terminal());
         let rows: Vec<PgRow> = sqlx::query(LIST)
             .bind(scope.map(TenantId::as_str))
-            .bind(database.map(DatabaseId::uuid))
-            .bind(state.map(OperationState::as_str))
+            .bind(filter.database.map(DatabaseId::uuid))
+            .bind(filter.state.map(OperationState::as_str))
             .bind(page.after)
             .bind(i64::from(page.limit))
-            .bind(state.is_some_and(|state| !state.is_terminal()))
+            .bind(goes_on)
+            .bind(filter.overdue)
             .fetch_all(&self.pool)
             .await
             .map_err(Error::from_sqlx)?;

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use domain::{DatabaseId, OperationId, OperationState, Rule};
-use store::OperationRecord;
+use store::{OperationFilter, OperationRecord};
 use wire::http::{Operation, OperationList, Problem};
 
 use super::auth::Caller;
@@ -54,6 +54,7 @@ pub(crate) async fn get(
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
         ("database" = Option<Uuid>, Query, description = "Only operations of this database"),
         ("state" = Option<String>, Query, description = "Only operations in this state"),
+        ("overdue" = Option<bool>, Query, description = "Only operations that are past their deadline and go on"),
         ("Slipway-Tenant" = Option<String>, Header, description = "Tenant to act for"),
     ),
     responses(
@@ -69,8 +70,10 @@ pub(crate) async fn list(
     let page = parameters.page()?;
     let database: Option<DatabaseId> = parameters.take_as("database", "the identity of a database")?;
     let state = parameters.take("state").map(|text| state(&text)).transpose()?;
+    let overdue = parameters.take_as("overdue", "true or false")?.unwrap_or(false);
     parameters.end()?;
-    let rows = api.store().operations(caller.scope()?, database, state, one_more(page)).await?;
+    let filter = OperationFilter { database, state, overdue };
+    let rows = api.store().operations(caller.scope()?, filter, one_more(page)).await?;
     let id = |record: &OperationRecord| record.operation.id.uuid();
     let (rows, next_cursor) = cut(rows, page.limit, |row| row.as_ref().map_or_else(|row| row.id, id));
     let (operations, unreadable) = sorted(&api, "operations", rows, present::operation);

@@ -36,6 +36,8 @@ pub struct Operations {
     pub database: Option<Uuid>,
     /// Only in this state.
     pub state: Option<String>,
+    /// Only those that are past their deadline and go on.
+    pub overdue: bool,
 }
 
 impl Client {
@@ -106,6 +108,7 @@ impl Client {
             let request = Request::new(Method::GET, "v1/operations")
                 .query("database", filter.database)
                 .query("state", filter.state.as_ref())
+                .query("overdue", filter.overdue.then_some(true))
                 .query("limit", Some(page(limit, found.operations.len())))
                 .query("cursor", cursor.take());
             let page: OperationList = self.ask(request).await?.body;

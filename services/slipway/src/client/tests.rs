@@ -3,12 +3,13 @@
 use super::scripted::{Scripted, answer, client, header, stream};
 use super::*;
 use crate::client::aside::Which;
-use crate::client::calls::Filter;
+use crate::client::calls::{Filter, Operations};
 use crate::exit;
 use crate::follow::follow;
 use crate::render::fixture;
 use wire::http::{
-    Accepted, CreateDatabase, DatabaseList, Operation, PurgeDatabase, UnclaimedList, UpdateCluster,
+    Accepted, CreateDatabase, DatabaseList, Operation, OperationList, PurgeDatabase, UnclaimedList,
+    UpdateCluster,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -199,6 +200,23 @@ async fn pages_are_followed_up_to_the_number_asked_for() {
         "{}",
         asked[1]
     );
+}
+
+#[tokio::test]
+async fn operations_are_narrowed_to_those_that_are_late() {
+    let page = OperationList {
+        operations: vec![fixture::operation("running")],
+        unreadable: vec![],
+        next_cursor: None,
+    };
+    let server = Scripted::start(vec![json(&page), json(&page)]).await;
+    for overdue in [true, false] {
+        let filter = Operations { overdue, ..Operations::default() };
+        assert_eq!(server.client(LONG).operations(&filter, 5).await.unwrap(), page);
+    }
+    let asked = server.asked().await;
+    assert!(asked[0].starts_with("GET /v1/operations?overdue=true&limit=5 "), "{}", asked[0]);
+    assert!(asked[1].starts_with("GET /v1/operations?limit=5 "), "{}", asked[1]);
 }
 
 fn event(number: i64, kind: &str, state: &str) -> String {

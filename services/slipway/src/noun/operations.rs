@@ -33,7 +33,8 @@ pub enum Command {
 #[command(after_help = "Examples:
   slipway operations list
   slipway operations list --database trades -o wide
-  slipway operations list --state running")]
+  slipway operations list --state running
+  slipway operations list --overdue -o wide")]
 pub struct List {
     /// Only those of a database, by name or id
     #[arg(long, value_name = "DATABASE")]
@@ -41,6 +42,9 @@ pub struct List {
     /// Only those in this state: pending, running, succeeded, failed or superseded
     #[arg(long)]
     state: Option<String>,
+    /// Only those that are past their deadline and go on
+    #[arg(long)]
+    overdue: bool,
     /// At most so many
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
@@ -101,16 +105,18 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Error> {
 }
 
 async fn list(session: &Session, command: List) -> Result<(), Error> {
-    let List { database, state, limit } = command;
+    let List { database, state, overdue, limit } = command;
     let client = session.client(REQUEST)?;
     let database = match database {
         Some(text) => Some(client.find_database(&text).await?.id),
         None => None,
     };
-    let found = client.operations(&Operations { database, state }, limit as usize).await?;
+    let found = client.operations(&Operations { database, state, overdue }, limit as usize).await?;
     session.output.warn_unreadable("an operation of", &found.unreadable);
     if found.operations.is_empty() && found.unreadable.is_empty() {
         session.output.hint("no operations");
+    } else if found.operations.len() == limit as usize {
+        session.output.hint(&format!("the newest {limit}; there may be more: --limit"));
     }
     show(session, &found)
 }

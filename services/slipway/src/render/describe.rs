@@ -144,6 +144,9 @@ fn newest(text: &mut String, operation: &Operation, now: Timestamp) {
     if let Some(error) = &operation.error {
         inner(text, "Error", &format!("{} ({})", error.message, error.code));
     }
+    if let Some(since) = operation.overdue_since {
+        inner(text, "Overdue", &format!("for {}, and goes on", age(since, now)));
+    }
     inner(
         text,
         "Asked for",
@@ -174,6 +177,16 @@ mod tests {
         database.allowed_cidrs.clear();
         let operation = fixture::operation("failed");
         insta::assert_snapshot!(describe(&database, Some(&operation), &[], fixture::now()));
+    }
+
+    #[test]
+    fn an_operation_that_is_late_says_since_when() {
+        let since = fixture::now() - jiff::SignedDuration::from_mins(15);
+        let operation = Operation { overdue_since: Some(since), ..fixture::operation("running") };
+        let text = describe(&fixture::database(), Some(&operation), &[], fixture::now());
+        assert!(text.contains("Overdue:        for 15m, and goes on"), "{text}");
+        let listed = operations::list(&[operation], fixture::now(), true);
+        assert!(listed.contains("OVERDUE") && listed.contains("15m"), "{listed}");
     }
 
     #[test]

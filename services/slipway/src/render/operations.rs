@@ -11,7 +11,7 @@ use crate::progress::length;
 pub fn list(operations: &[Operation], now: Timestamp, wide: bool) -> String {
     let mut header = vec!["ID", "KIND", "DATABASE", "STATE", "STEP", "AGE"];
     if wide {
-        header.extend(["TOOK", "ERROR", "DATABASE-ID", "TENANT", "BY", "SEQ", "TRACE"]);
+        header.extend(["TOOK", "OVERDUE", "ERROR", "DATABASE-ID", "TENANT", "BY", "SEQ", "TRACE"]);
     }
     table(&header, operations.iter().map(|operation| row(operation, now, wide)).collect())
 }
@@ -30,6 +30,7 @@ fn row(operation: &Operation, now: Timestamp, wide: bool) -> Vec<String> {
             operation.ended_at.and_then(|end| end.duration_since(operation.created_at).try_into().ok());
         row.extend([
             length.map_or_else(|| NONE.to_owned(), took),
+            operation.overdue_since.map_or_else(|| NONE.to_owned(), |since| age(since, now)),
             operation.error.as_ref().map_or_else(|| NONE.to_owned(), |error| or_none(&error.code)),
             operation.database_id.to_string(),
             operation.tenant.clone(),

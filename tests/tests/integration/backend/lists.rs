@@ -171,6 +171,7 @@ async fn wrong_parameters_are_named() {
         ("/v1/databases?colour=red", "query:colour", "unknown_field"),
         ("/v1/databases?name=%00", "query:name", "format"),
         ("/v1/operations?state=asleep", "query:state", "unknown"),
+        ("/v1/operations?overdue=perhaps", "query:overdue", "format"),
         ("/v1/operations?database=x", "query:database", "format"),
     ];
     for (path, pointer, rule) in table {

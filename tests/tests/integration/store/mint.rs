@@ -115,7 +115,8 @@ async fn tenants_do_not_see_each_other() {
     assert!(scene.store.database(Some(&other), created.id).await.unwrap().is_none());
     assert!(scene.store.operation(Some(&other), created.first.operation).await.unwrap().is_none());
     assert!(scene.store.databases(Some(&other), None, true, page).await.unwrap().is_empty());
-    assert!(scene.store.operations(Some(&other), None, None, page).await.unwrap().is_empty());
+    let all = ::store::OperationFilter::default();
+    assert!(scene.store.operations(Some(&other), all, page).await.unwrap().is_empty());
     let mut transaction = scene.store.begin().await.unwrap();
     assert!(transaction.lock_database(Some(&other), created.id).await.unwrap().is_none());
 }

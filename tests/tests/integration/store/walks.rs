@@ -65,7 +65,7 @@ async fn what_goes_on_and_what_failed_is_not_sought_among_all_that_succeeded() {
     let past = format!("1, {PAST}");
     scene.operations(&database, &past, "succeeded", ("now() - interval '1 hour'", "now()")).await;
     for (state, goes_on) in [("pending", true), ("running", true), ("failed", false), ("superseded", false)] {
-        let parameters = format!("(null, null, '{state}', null, 21, {goes_on})");
+        let parameters = format!("(null, null, '{state}', null, 21, {goes_on}, false)");
         let blocks = scene.blocks(statements::OPERATIONS, &parameters).await;
         assert!(blocks <= MOST, "{state}: {blocks} blocks");
     }

@@ -129,6 +129,10 @@ async fn what_is_to_be_kept_is_late_and_goes_on() {
     let late = app.operation(&path_of(&made)).await;
     assert_eq!(text(&late["state"]), "pending");
     assert!(late["overdue_since"].is_string() && late["error"].is_null(), "{late}");
+    // Whoever is called for it finds it among however many have time.
+    app.created("quotes").await;
+    let overdue = async || app.get(&app.acme, "/v1/operations?overdue=true").await.body["operations"].clone();
+    assert_eq!(overdue().await, json!([late]));
     let told = app.events(&made).await;
     assert_eq!(
         told,
@@ -139,6 +143,7 @@ async fn what_is_to_be_kept_is_late_and_goes_on() {
     assert_eq!(text(&app.operation(&path_of(&made)).await["state"]), "succeeded");
     app.judged().await;
     assert_eq!(app.metrics.operations.overdue.get(), 0);
+    assert_eq!(overdue().await, json!([]));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ::store::{Observation, OperationRecord, OutcomeKind, Page};
+use ::store::{Observation, OperationFilter, OperationRecord, OutcomeKind, Page};
 use domain::DatabaseId;
 use futures::future::join_all;
 use reqwest::Method;
@@ -160,7 +160,7 @@ impl Storm {
 
     async fn operations(&self) -> Vec<OperationRecord> {
         let page = Page { after: None, limit: 100_000 };
-        let rows = self.app.store.operations(None, None, None, page).await.unwrap();
+        let rows = self.app.store.operations(None, OperationFilter::default(), page).await.unwrap();
         rows.into_iter().map(Result::unwrap).collect()
     }
 
