@@ -46,21 +46,24 @@ async fn to_the_end(
     let mut retry = BACKOFF.start();
     loop {
         let before = reader.last;
+        let mut is_over = false;
         match client.events(id, reader.last).await {
             Ok(response) => {
                 let read = reader.drain(response.bytes_stream(), watcher);
                 // An event that was half read when the time came is read again: it was not counted.
-                if tokio::time::timeout(RENEWAL, read).await.unwrap_or(Ok(false))? {
-                    return client.operation(id).await;
-                }
+                is_over = tokio::time::timeout(RENEWAL, read).await.unwrap_or(Ok(false))?;
             }
             // A server that is away for a while is no reason to leave: the deadline is.
-            Err(Error::Unreachable { .. }) => {}
+            Err(error) if is_away(&error) => {}
             Err(error) => return Err(error),
         }
         if reader.last > before {
             retry.reset();
-        } else if let Some(operation) = ended(client, id).await? {
+        }
+        // A stream that brings nothing may have nothing left to bring.
+        if (is_over || reader.last == before)
+            && let Some(operation) = ended(client, id).await?
+        {
             return Ok(operation);
         }
         let wait = retry.next_delay().max(reader.retry).max(BREATH);
@@ -71,12 +74,21 @@ async fn to_the_end(
     }
 }
 
-/// The operation, if it has ended: a stream that brings nothing may have nothing left to bring.
+/// The operation, if it has ended.
 async fn ended(client: &Client, id: Uuid) -> Result<Option<Operation>, Error> {
     match client.operation(id).await {
         Ok(operation) => Ok(is_terminal(&operation.state).then_some(operation)),
-        Err(Error::Unreachable { .. }) => Ok(None),
+        Err(error) if is_away(&error) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// Whether the API may be there again later: nobody answered, or a load balancer that found none behind it.
+fn is_away(error: &Error) -> bool {
+    match error {
+        Error::Unreachable { .. } => true,
+        Error::Refused { problem, .. } => matches!(problem.status, 502 | 504),
+        _ => false,
     }
 }
 

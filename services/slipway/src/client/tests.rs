@@ -261,6 +261,23 @@ async fn an_operation_that_has_ended_needs_no_events() {
 }
 
 #[tokio::test]
+async fn a_load_balancer_that_finds_no_api_ends_no_waiting() {
+    let done = fixture::operation("succeeded");
+    let server = Scripted::start(vec![
+        answer("502 Bad Gateway", &[], "<html>"),
+        answer("504 Gateway Timeout", &[], ""),
+        stream(&event(1, "state", "succeeded")),
+        answer("502 Bad Gateway", &[], "<html>"),
+        answer("204 No Content", &[], ""),
+        json(&done),
+    ])
+    .await;
+    let seen = follow(&server.client(LONG), done.id, &mut |_| Ok(())).await.unwrap();
+    assert_eq!(seen, done);
+    server.asked().await;
+}
+
+#[tokio::test]
 async fn watching_ends_with_the_command_not_with_the_operation() {
     let running = fixture::operation("running");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
