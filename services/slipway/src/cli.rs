@@ -20,6 +20,7 @@ const EXAMPLES: &str = "Examples:
 Exit codes:
   0 done   1 failed   2 wrong usage or input   3 not found   4 not allowed
   5 conflict or failed precondition   124 out of time   130 interrupted
+  141 nobody reads on what is watched
   of databases diff: 0 nothing would change   1 something would   6 failed";
 
 /// QuestDB databases, each on a machine of its own.

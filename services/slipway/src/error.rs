@@ -150,6 +150,9 @@ pub enum Error {
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
+    /// Whoever read what was printed went away while more was to come: no failure, but the end.
+    #[error("nobody reads on")]
+    Unread,
 }
 
 impl Error {
@@ -211,7 +214,8 @@ impl Error {
             | Self::Render(_)
             | Self::Start(_)
             | Self::Declined
-            | Self::Interrupted => String::new(),
+            | Self::Interrupted
+            | Self::Unread => String::new(),
         }
     }
 }

@@ -20,6 +20,8 @@ pub const UNDECIDED: u8 = 6;
 pub const TIMEOUT: u8 = 124;
 /// Interrupted.
 pub const INTERRUPTED: u8 = 130;
+/// Nobody read on: that of a program which a signal tells so.
+pub const UNREAD: u8 = 141;
 
 /// The exit code of a failure.
 pub const fn code(error: &Error) -> u8 {
@@ -35,6 +37,7 @@ pub const fn code(error: &Error) -> u8 {
         Error::Undecided(_) => UNDECIDED,
         Error::TimedOut { .. } => TIMEOUT,
         Error::Interrupted => INTERRUPTED,
+        Error::Unread => UNREAD,
         Error::Ended { .. }
         | Error::Unreachable { .. }
         | Error::Answer { .. }
@@ -105,6 +108,7 @@ mod tests {
             (Error::NotFound { what: text(), hint: text() }, 3),
             (Error::TimedOut { doing: text(), hint: text() }, 124),
             (Error::Interrupted, 130),
+            (Error::Unread, 141),
             (Error::Ended { operation: Box::new(crate::render::fixture::operation("failed")) }, 1),
             (Error::Answer { request: text(), source: Box::new(io()) }, 1),
             (Error::Render(Box::new(io())), 1),

@@ -48,7 +48,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            if !matches!(error, Error::WouldChange) {
+            if !matches!(error, Error::WouldChange | Error::Unread) {
                 output.complain(&error);
             }
             ExitCode::from(exit::code(&error))

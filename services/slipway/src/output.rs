@@ -39,14 +39,16 @@ impl Output {
 
     /// Prints data.
     pub fn data(&self, text: &str) -> Result<(), Error> {
-        let mut stdout = std::io::stdout().lock();
-        let newline = if text.ends_with('\n') { "" } else { "\n" };
-        match write!(stdout, "{text}{newline}").and_then(|()| stdout.flush()) {
+        match self.more(text) {
             // Whoever reads has seen enough, like `head`.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            Err(error) => Err(Error::Render(Box::new(error))),
-            Ok(()) => Ok(()),
+            Err(Error::Unread) => Ok(()),
+            printed => printed,
         }
+    }
+
+    /// Prints more of what goes on for as long as somebody reads it.
+    pub fn more(&self, text: &str) -> Result<(), Error> {
+        print(&mut std::io::stdout().lock(), text)
     }
 
     /// Prints a value in the format asked for; `table` gets whether more columns are wanted.
@@ -56,7 +58,17 @@ impl Output {
         table: impl FnOnce(bool) -> String,
         names: impl FnOnce() -> Vec<String>,
     ) -> Result<(), Error> {
-        self.data(&form(self.format, value, table, names)?)
+        self.data(&self.form(value, table, names)?)
+    }
+
+    /// A value in the format asked for.
+    pub fn form<T: Serialize>(
+        &self,
+        value: &T,
+        table: impl FnOnce(bool) -> String,
+        names: impl FnOnce() -> Vec<String>,
+    ) -> Result<String, Error> {
+        form(self.format, value, table, names)
     }
 
     /// Says something to whoever watches, such as a finished step.
@@ -168,6 +180,15 @@ async fn typed(
     said.await.unwrap_or_else(|_| Ok(String::new()))
 }
 
+/// Writes a text and ends its last line.
+fn print(to: &mut impl Write, text: &str) -> Result<(), Error> {
+    let newline = if text.ends_with('\n') { "" } else { "\n" };
+    write!(to, "{text}{newline}").and_then(|()| to.flush()).map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Error::Unread,
+        _ => Error::Render(Box::new(error)),
+    })
+}
+
 fn tell(text: &str) {
     // Nobody is left to be told when standard error is closed.
     let _ = writeln!(std::io::stderr().lock(), "{text}");
@@ -208,6 +229,24 @@ mod tests {
             _ = silent => panic!("nothing else was heeded meanwhile"),
             () = std::future::ready(()) => {}
         }
+    }
+
+    #[test]
+    fn whoever_reads_no_more_is_told_from_a_disk_that_is_full() {
+        struct Broken(ErrorKind);
+        impl Write for Broken {
+            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                Err(self.0.into())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut written = Vec::new();
+        print(&mut written, "a").and_then(|()| print(&mut written, "b\n")).unwrap();
+        assert_eq!(written, b"a\nb\n");
+        assert!(matches!(print(&mut Broken(ErrorKind::BrokenPipe), "a"), Err(Error::Unread)));
+        assert!(matches!(print(&mut Broken(ErrorKind::StorageFull), "a"), Err(Error::Render(_))));
     }
 
     #[test]

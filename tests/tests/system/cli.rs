@@ -23,15 +23,31 @@ struct Person {
 
 impl Person {
     async fn types(&self, words: &[&str]) -> Output {
+        tokio::time::timeout(ROAD + Duration::from_secs(30), self.command(words).output())
+            .await
+            .unwrap()
+            .unwrap()
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
         let stack = stack();
-        let run = Command::new(program())
+        let mut command = Command::new(program());
+        command
             .args(words)
             .env("SLIPWAY_API", stack.api_url.as_deref().unwrap())
             .env("SLIPWAY_TOKEN", stack.token.as_deref().unwrap())
             .env("SLIPWAY_TENANT", &self.tenant)
             .env("XDG_CONFIG_HOME", stack.state_dir.join("no-contexts"))
-            .output();
-        tokio::time::timeout(ROAD + Duration::from_secs(30), run).await.unwrap().unwrap()
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Types, and has somebody read what is printed who has seen enough before it is; the exit code.
+    async fn loses_the_reader_of(&self, words: &[&str]) -> Option<i32> {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut run = self.command(words).stdout(writer).spawn().unwrap();
+        tokio::time::timeout(Duration::from_secs(30), run.wait()).await.unwrap().unwrap().code()
     }
 
     /// Types, expects success and gives what was printed.
@@ -69,6 +85,8 @@ async fn a_database_by_hand() {
     }
     let names = person.gets(&["databases", "list", "-o", "name"]).await;
     assert_eq!(names.lines().count(), 1, "{names}");
+    assert_eq!(person.loses_the_reader_of(&["databases", "list"]).await, Some(0));
+    assert_eq!(person.loses_the_reader_of(&["databases", "list", "--watch"]).await, Some(141));
     let described = person.gets(&["databases", "describe", "ledger"]).await;
     assert!(described.contains("Ready") && described.contains("vol-"), "{described}");
     let kubeconfig = home.kubeconfig.display().to_string();

@@ -161,7 +161,7 @@ async fn watch(session: &Session, command: Watch) -> Result<(), Error> {
     let mut display = Display::new(session.output);
     let operation = follow(&client, id, &mut |event| {
         if lines {
-            return session.output.data(&line(event)?);
+            return session.output.more(&line(event)?);
         }
         display.event(event);
         Ok(())

@@ -106,7 +106,11 @@ fn show(session: &Session, list: &DatabaseList, now: jiff::Timestamp) -> Result<
     if empty && matches!(session.output.format, Format::Table | Format::Wide | Format::Name) {
         return Ok(());
     }
-    session.output.show(
+    session.output.data(&form(session, list, now)?)
+}
+
+fn form(session: &Session, list: &DatabaseList, now: jiff::Timestamp) -> Result<String, Error> {
+    session.output.form(
         list,
         |wide| render::databases::list(&list.databases, now, wide),
         || list.databases.iter().map(render::databases::name).collect(),
@@ -123,7 +127,7 @@ async fn watching(session: &Session, filter: &Filter, limit: usize) -> Result<()
         session.output.warn_unreadable("database", &found.unreadable);
         found.databases = changed(&mut known, found.databases);
         if !found.databases.is_empty() {
-            show(session, &found, jiff::Timestamp::now())?;
+            session.output.more(&form(session, &found, jiff::Timestamp::now())?)?;
         }
         tokio::time::sleep(LOOK).await;
     }
