@@ -4,8 +4,7 @@ use std::error::Error as StdError;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use uuid::Uuid;
-use wire::http::{Operation, Problem};
+use wire::http::{Database, Operation, Problem};
 
 /// Any error as a source.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -26,8 +25,8 @@ pub enum Error {
     Ambiguous {
         /// The name.
         name: String,
-        /// Their identities.
-        ids: Vec<Uuid>,
+        /// All that bear it.
+        databases: Vec<Database>,
     },
     /// Not there.
     #[error("{what} is not there")]
@@ -173,9 +172,9 @@ impl Error {
         match self {
             Self::Refused { request, problem } => refused(&mut text, request, problem),
             Self::Ended { operation } => ended(&mut text, operation),
-            Self::Ambiguous { ids, .. } => {
-                for id in ids {
-                    let _ = write!(text, "\n  {id}");
+            Self::Ambiguous { databases, .. } => {
+                for Database { id, tenant, region, run_state, .. } in databases {
+                    let _ = write!(text, "\n  {id} of tenant {tenant} in {region}, {run_state}");
                 }
             }
             _ => {}
@@ -195,7 +194,7 @@ impl Error {
             | Self::TimedOut { hint, .. }
             | Self::Conflict { hint, .. } => hint.clone(),
             Self::Forbidden { .. } => "use a context of kubectl that may".to_owned(),
-            Self::Ambiguous { .. } => "use the id".to_owned(),
+            Self::Ambiguous { .. } => "use the id, or --tenant".to_owned(),
             Self::Refused { request, problem } => advice(request, problem.status).to_owned(),
             Self::Unreachable { .. } => {
                 "check --api-url (SLIPWAY_API, or the context) and that the API is up".to_owned()
@@ -334,6 +333,19 @@ mod tests {
         let error = Error::Ended { operation: Box::new(fixture::operation("superseded")) };
         let text = error.explain();
         assert!(text.contains("operation 0192f3a4-5b6c-7d8e-9f00-ffffffffffff took its place"), "{text}");
+    }
+
+    #[test]
+    fn namesakes_are_told_with_whose_they_are() {
+        let other = Database { tenant: "umbrella".to_owned(), ..fixture::database() };
+        let error =
+            Error::Ambiguous { name: "trades".to_owned(), databases: vec![fixture::database(), other] };
+        insta::assert_snapshot!(error.explain(), @r#"
+        several databases are called "trades"
+          0192f3a4-5b6c-7d8e-9f00-112233445566 of tenant acme in eu-west-1, running
+          0192f3a4-5b6c-7d8e-9f00-112233445566 of tenant umbrella in eu-west-1, running
+        hint: use the id, or --tenant
+        "#);
     }
 
     #[test]

@@ -102,7 +102,7 @@ mod tests {
         let io = || std::io::Error::other("no");
         let table = [
             (Error::Usage { message: text(), hint: text() }, 2),
-            (Error::Ambiguous { name: text(), ids: Vec::new() }, 2),
+            (Error::Ambiguous { name: text(), databases: Vec::new() }, 2),
             (Error::OpenToOthers { path: "f".into(), mode: 0o644 }, 2),
             (Error::Malformed { path: "f".into(), reason: text() }, 2),
             (Error::NotFound { what: text(), hint: text() }, 3),

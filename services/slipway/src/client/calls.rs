@@ -201,10 +201,7 @@ pub(super) fn choose(name: &str, mut found: Vec<Database>) -> Result<Database, E
             hint: "names are looked for in one tenant only: `slipway databases list`, --tenant".to_owned(),
         }),
         1 => Ok(found.remove(0)),
-        _ => Err(Error::Ambiguous {
-            name: name.to_owned(),
-            ids: found.into_iter().map(|database| database.id).collect(),
-        }),
+        _ => Err(Error::Ambiguous { name: name.to_owned(), databases: found }),
     }
 }
 
@@ -255,7 +252,7 @@ mod tests {
     #[test]
     fn namesakes_and_strangers_are_told_apart() {
         let both = choose("a", vec![database("a", "running"), database("a", "paused")]).unwrap_err();
-        assert!(matches!(&both, Error::Ambiguous { ids, .. } if ids.len() == 2), "{both}");
+        assert!(matches!(&both, Error::Ambiguous { databases, .. } if databases.len() == 2), "{both}");
         let none = choose("a", vec![database("b", "running")]).unwrap_err();
         assert!(matches!(none, Error::NotFound { .. }), "{none}");
     }

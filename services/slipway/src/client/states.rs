@@ -72,7 +72,7 @@ mod tests {
         let living = database("running");
         assert_eq!(deleted(&name, vec![living.clone(), database("purged")]).unwrap().id, living.id);
         let both = deleted(&name, vec![database("deleted"), database("deleted")]).unwrap_err();
-        assert!(matches!(&both, Error::Ambiguous { ids, .. } if ids.len() == 2), "{both}");
+        assert!(matches!(&both, Error::Ambiguous { databases, .. } if databases.len() == 2), "{both}");
         assert!(matches!(deleted(&name, Vec::new()).unwrap_err(), Error::NotFound { .. }));
     }
 }

@@ -121,7 +121,7 @@ pub(super) async fn delete(session: &Session, command: Delete) -> Result<(), Err
         let id = found.id;
         session.output.hint(&format!(
             "its volume is kept and paid for: bring it back with `slipway databases undelete {id}`, \
-             destroy it with `slipway databases purge {id}`"
+             destroy it with `slipway databases purge {id} --reason …`"
         ));
     }
     Ok(())
@@ -165,8 +165,8 @@ fn consequence(database: &Database) -> String {
         other => format!("Its {volume} is treated by the policy {other:?}."),
     };
     format!(
-        "Database {} ({}) in {} stops serving and loses its name. {fate}",
-        database.name, database.id, database.region
+        "Database {} ({}) of tenant {} in {} stops serving and loses its name. {fate}",
+        database.name, database.id, database.tenant, database.region
     )
 }
 

@@ -67,10 +67,11 @@ fn consequence(database: &Database) -> String {
         "is DESTROYED with all data, and cannot be brought back."
     };
     format!(
-        "The {} of database {} ({}) in {}{since} {fate}",
+        "The {} of database {} ({}) of tenant {} in {}{since} {fate}",
         volume(database),
         database.name,
         database.id,
+        database.tenant,
         database.region,
     )
 }
