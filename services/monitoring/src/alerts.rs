@@ -20,6 +20,8 @@ const GUIDE: &str = include_str!("../../../docs/alerts.md");
 const METRICS: &str = include_str!("../../../docs/metrics.md");
 const METRICS_OF_OPERATOR: &str = include_str!("../../../deploy/operator/metrics.md");
 
+/// Labelled counters that show their series from the start, as zero.
+const BEGUN: [&str; 2] = ["controller_runtime_reconcile_panics_total", "slipway_snapshots_ended_total"];
 /// Labels that Prometheus gives to whatever it scrapes.
 const OF_TARGETS: [&str; 2] = ["job", "instance"];
 /// What kind of object a file is.
@@ -82,12 +84,17 @@ fn row<'a>(table: &'a Table<'a>, name: &str) -> Option<&'a Row<'a>> {
     table.get(stem.unwrap_or(name)).filter(|row| (row.metric.kind == "histogram") == is_histogram)
 }
 
-/// Asserts that an expression can be read, and asks for metrics, labels and values that there are.
-fn check(alert: &str, expression: &str, table: &Table<'_>) {
+fn asked(alert: &str, expression: &str) -> Asked {
     let expression = parser::parse(expression).unwrap_or_else(|error| panic!("{alert}: {error}"));
     let mut asked = Asked::default();
     walk_expr(&mut asked, &expression).unwrap();
     assert!(!asked.selectors.is_empty(), "{alert} asks for nothing");
+    asked
+}
+
+/// Asserts that an expression can be read, and asks for metrics, labels and values that there are.
+fn check(alert: &str, expression: &str, table: &Table<'_>) {
+    let asked = asked(alert, expression);
     let mut labels = BTreeSet::from(OF_TARGETS.map(str::to_owned));
     for selector in &asked.selectors {
         let name = selector.name.as_deref().unwrap_or_default();
@@ -119,11 +126,32 @@ fn is_word(value: &str) -> bool {
     value.starts_with(|first: char| first.is_ascii_alphabetic()) && value.chars().all(is_of_word)
 }
 
-#[test]
-fn every_alert_asks_for_what_is_measured() {
+/// The files, each with what its alerts may ask for.
+fn with_tables() -> [(&'static str, Table<'static>); 2] {
     let mut of_operator = documented(METRICS_OF_OPERATOR);
     of_operator.extend(documented(section(METRICS, "Every program")));
-    for (file, table) in [(CONTROL_PLANE, documented(METRICS)), (OPERATOR, of_operator)] {
+    [(CONTROL_PLANE, documented(METRICS)), (OPERATOR, of_operator)]
+}
+
+#[test]
+fn an_alert_on_what_may_happen_once_takes_a_new_series_for_a_rise() {
+    for (file, table) in with_tables() {
+        for alert in alerts(file).iter().filter(|alert| text(alert, "for") == "0m") {
+            let (name, expression) = (text(alert, "alert"), text(alert, "expr"));
+            let deaf = asked(name, expression).selectors.into_iter().find_map(|selector| {
+                let counter = selector.name?;
+                let row = row(&table, &counter).filter(|row| row.metric.kind == "counter")?;
+                let begins = !row.metric.labels.is_empty() && !BEGUN.contains(&counter.as_str());
+                (begins && !expression.contains(&format!("unless {counter} offset"))).then_some(counter)
+            });
+            assert_eq!(deaf, None, "{name}: it shows nothing before it counts its first");
+        }
+    }
+}
+
+#[test]
+fn every_alert_asks_for_what_is_measured() {
+    for (file, table) in with_tables() {
         for alert in alerts(file) {
             check(text(&alert, "alert"), text(&alert, "expr"), &table);
         }

@@ -228,6 +228,44 @@ mod tests {
         }
     }
 
+    /// The words of a command before what a shell makes of its output, without what stands for more of them.
+    fn words(command: &str) -> Vec<String> {
+        let (mut words, mut quote) = (vec![String::new()], None);
+        for letter in command.chars() {
+            match (quote, letter) {
+                (None, '|' | '#' | '<' | '>') => break,
+                (None, '\'' | '"') => quote = Some(letter),
+                (None, ' ') => words.push(String::new()),
+                (Some(open), _) if open == letter => quote = None,
+                _ => words.last_mut().unwrap().push(letter),
+            }
+        }
+        words.retain(|word| !word.is_empty() && word != "…");
+        words
+    }
+
+    #[test]
+    fn what_the_guides_have_people_type_can_be_typed() {
+        let documents = [
+            include_str!("../../../docs/alerts.md"),
+            include_str!("../../../docs/upgrading.md"),
+            include_str!("../../../README.md"),
+        ];
+        let mut typed = 0;
+        for document in documents {
+            let lines = document.lines().filter_map(|line| line.strip_prefix("    ")).map(str::to_owned);
+            // What stands between back-ticks may go on in the next line.
+            let within = document.split('`').skip(1).step_by(2).map(|code| code.replace('\n', " "));
+            for command in lines.chain(within).filter(|code| code.starts_with("slipway ")) {
+                let refused = Cli::command().try_get_matches_from(words(&command)).err();
+                let wrong = refused.filter(clap::Error::use_stderr);
+                assert!(wrong.is_none(), "{command}: {}", wrong.unwrap());
+                typed += 1;
+            }
+        }
+        assert!(typed > 40, "{typed}");
+    }
+
     /// Every help text, so that a change of one is seen in review.
     #[test]
     fn help() {

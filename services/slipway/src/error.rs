@@ -195,6 +195,9 @@ impl Error {
             | Self::Conflict { hint, .. } => hint.clone(),
             Self::Forbidden { .. } => "use a context of kubectl that may".to_owned(),
             Self::Ambiguous { .. } => "use the id, or --tenant".to_owned(),
+            Self::Refused { problem, .. } if problem.code == "tenant_required" => {
+                "name the tenant by --tenant or SLIPWAY_TENANT".to_owned()
+            }
             Self::Refused { request, problem } => advice(request, problem.status).to_owned(),
             Self::Unreachable { .. } => {
                 "check --api-url (SLIPWAY_API, or the context) and that the API is up".to_owned()
@@ -315,6 +318,13 @@ mod tests {
         request: POST /v1/databases (request id 0192f3a4)
         hint: change the values named above; `--help` shows what can be given
         ");
+    }
+
+    #[test]
+    fn whoever_acts_for_many_tenants_is_told_how_to_name_one() {
+        let problem = Box::new(Problem::new(400, "tenant_required", "A header is missing"));
+        let error = Error::Refused { request: "POST /v1/databases/a:purge".to_owned(), problem };
+        assert!(error.explain().contains("--tenant"), "{}", error.explain());
     }
 
     #[test]
