@@ -148,13 +148,21 @@ pub enum Error {
     Declined,
     /// Ctrl-C.
     #[error("interrupted")]
-    Interrupted,
+    Interrupted {
+        /// What goes on all the same; may be empty.
+        hint: String,
+    },
     /// Whoever read what was printed went away while more was to come: no failure, but the end.
     #[error("nobody reads on")]
     Unread,
 }
 
 impl Error {
+    /// Ctrl-C, with nothing that goes on.
+    pub const fn interrupted() -> Self {
+        Self::Interrupted { hint: String::new() }
+    }
+
     /// Wrong usage, with nothing to add.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::Usage { message: message.into(), hint: String::new() }
@@ -192,7 +200,8 @@ impl Error {
             Self::Usage { hint, .. }
             | Self::NotFound { hint, .. }
             | Self::TimedOut { hint, .. }
-            | Self::Conflict { hint, .. } => hint.clone(),
+            | Self::Conflict { hint, .. }
+            | Self::Interrupted { hint } => hint.clone(),
             Self::Forbidden { .. } => "use a context of kubectl that may".to_owned(),
             Self::Ambiguous { .. } => "use the id, or --tenant".to_owned(),
             Self::Refused { problem, .. } if problem.code == "tenant_required" => {
@@ -216,7 +225,6 @@ impl Error {
             | Self::Render(_)
             | Self::Start(_)
             | Self::Declined
-            | Self::Interrupted
             | Self::Unread => String::new(),
         }
     }

@@ -36,7 +36,7 @@ pub const fn code(error: &Error) -> u8 {
         Error::Conflict { .. } => CONFLICT,
         Error::Undecided(_) => UNDECIDED,
         Error::TimedOut { .. } => TIMEOUT,
-        Error::Interrupted => INTERRUPTED,
+        Error::Interrupted { .. } => INTERRUPTED,
         Error::Unread => UNREAD,
         Error::Ended { .. }
         | Error::Unreachable { .. }
@@ -107,7 +107,7 @@ mod tests {
             (Error::Malformed { path: "f".into(), reason: text() }, 2),
             (Error::NotFound { what: text(), hint: text() }, 3),
             (Error::TimedOut { doing: text(), hint: text() }, 124),
-            (Error::Interrupted, 130),
+            (Error::interrupted(), 130),
             (Error::Unread, 141),
             (Error::Ended { operation: Box::new(crate::render::fixture::operation("failed")) }, 1),
             (Error::Answer { request: text(), source: Box::new(io()) }, 1),

@@ -37,6 +37,31 @@ pub async fn follow(client: &Client, id: Uuid, watcher: &mut Watcher<'_>) -> Res
     }
 }
 
+/// The same for somebody at a terminal: an interrupt ends the watching, and not the operation, which is said.
+pub async fn attend(client: &Client, id: Uuid, watcher: &mut Watcher<'_>) -> Result<Operation, Error> {
+    let interrupt = async {
+        // Where none can be heard, whoever began the command says so.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    unless(interrupt, id, follow(client, id, watcher)).await
+}
+
+async fn unless(
+    interrupt: impl Future<Output = ()>,
+    id: Uuid,
+    followed: impl Future<Output = Result<Operation, Error>>,
+) -> Result<Operation, Error> {
+    tokio::select! {
+        biased;
+        () = interrupt => Err(Error::Interrupted {
+            hint: format!("operation {id} goes on without being watched: slipway operations watch {id}"),
+        }),
+        followed = followed => followed,
+    }
+}
+
 async fn to_the_end(
     client: &Client,
     id: Uuid,
@@ -182,6 +207,15 @@ mod tests {
         };
         let result = reader.drain(futures::stream::iter(chunks), &mut watch).await;
         (result, numbers)
+    }
+
+    #[tokio::test]
+    async fn an_interrupt_ends_the_watching_and_says_that_the_operation_goes_on() {
+        let id = Uuid::now_v7();
+        let error = unless(std::future::ready(()), id, std::future::pending()).await.unwrap_err();
+        assert_eq!(crate::exit::code(&error), crate::exit::INTERRUPTED);
+        let told = error.explain();
+        assert!(told.ends_with(&format!("slipway operations watch {id}")), "{told}");
     }
 
     #[tokio::test]

@@ -68,10 +68,12 @@ async fn until_interrupted(cli: Cli, output: Output, given: cli::Given) -> Resul
         return dispatch(cli, output, given).await;
     }
     tokio::select! {
+        // The command first: one that follows an operation heeds interrupts too, and says what goes on.
+        biased;
         result = dispatch(cli, output, given) => result,
         interrupt = tokio::signal::ctrl_c() => {
             interrupt.map_err(Error::Start)?;
-            Err(Error::Interrupted)
+            Err(Error::interrupted())
         }
     }
 }

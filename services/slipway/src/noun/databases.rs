@@ -16,7 +16,7 @@ use wire::http::Accepted;
 use crate::cli::Wait;
 use crate::client::Client;
 use crate::error::Error;
-use crate::follow::follow;
+use crate::follow::attend;
 use crate::noun::operations::outcome;
 use crate::output::Output;
 use crate::progress::Display;
@@ -106,7 +106,7 @@ pub(super) async fn finish(
     let kind = accepted.operation.kind.clone();
     session.output.progress(&format!("{kind} of {name} accepted: operation {id}"));
     let mut display = Display::new(session.output);
-    let operation = follow(client, id, &mut |event| {
+    let operation = attend(client, id, &mut |event| {
         display.event(event);
         Ok(())
     })

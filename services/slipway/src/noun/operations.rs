@@ -7,7 +7,7 @@ use wire::http::{Operation, OperationEvent, OperationList};
 use crate::cli::{Format, Wait};
 use crate::client::calls::{Operations, operation_id};
 use crate::error::Error;
-use crate::follow::follow;
+use crate::follow::attend;
 use crate::noun::databases;
 use crate::output::{Colour, Output};
 use crate::progress::Display;
@@ -159,7 +159,7 @@ async fn watch(session: &Session, command: Watch) -> Result<(), Error> {
     let client = session.client(WAITING)?;
     let lines = session.output.format == Format::Json;
     let mut display = Display::new(session.output);
-    let operation = follow(&client, id, &mut |event| {
+    let operation = attend(&client, id, &mut |event| {
         if lines {
             return session.output.more(&line(event)?);
         }

@@ -166,7 +166,7 @@ async fn unless<T>(
 ) -> Result<T, Error> {
     tokio::select! {
         biased;
-        () = interrupt => Err(Error::Interrupted),
+        () = interrupt => Err(Error::interrupted()),
         done = work => done,
     }
 }
