@@ -134,11 +134,12 @@ async fn describe(session: &Session, command: &Describe) -> Result<(), Error> {
     )
 }
 
-/// What became of the letters: those that went, and the first refusal.
+/// What became of the letters: those that went, the first refusal, and why the rest was not asked for.
 #[derive(Debug, Default)]
 struct Round {
     went: Vec<SettledLetter>,
     refused: Option<Error>,
+    broken_off: Option<Error>,
 }
 
 async fn act(session: &Session, verb: Verb, command: Act) -> Result<(), Error> {
@@ -146,30 +147,24 @@ async fn act(session: &Session, verb: Verb, command: Act) -> Result<(), Error> {
     let ids: Vec<i64> = letters.iter().map(|text| letter_id(text)).collect::<Result<_, _>>()?;
     let (mut client, output) = (session.client(REQUEST)?, session.output);
     let wish = |dry_run| Intervention { reason: reason.clone(), dry_run };
-    let plan = round(&client, verb, &ids, &wish(true), None).await?;
-    if dry_run {
-        return finish(output, plan, letters.len());
+    let mut plan = round(&client, verb, &ids, &wish(true), None).await;
+    if let Some(error) = plan.broken_off.take() {
+        return Err(error);
     }
-    if plan.went.is_empty() {
+    if dry_run || plan.went.is_empty() {
         return finish(output, plan, letters.len());
     }
     client.prolong(agree(output, verb, &plan.went, yes).await?);
     let ids: Vec<i64> = plan.went.iter().map(|planned| planned.dead_letter.id).collect();
     let key = idempotency_key.unwrap_or_else(|| Uuid::now_v7().to_string());
     output.trace(&format!("idempotency key {key}"));
-    let mut done = round(&client, verb, &ids, &wish(false), Some(&key)).await?;
+    let mut done = round(&client, verb, &ids, &wish(false), Some(&key)).await;
     done.refused = plan.refused.or(done.refused);
     finish(output, done, letters.len())
 }
 
 /// Asks for each. A refusal of one stops none of the others; that the API cannot be asked does.
-async fn round(
-    client: &Client,
-    verb: Verb,
-    ids: &[i64],
-    wish: &Intervention,
-    key: Option<&str>,
-) -> Result<Round, Error> {
+async fn round(client: &Client, verb: Verb, ids: &[i64], wish: &Intervention, key: Option<&str>) -> Round {
     let mut round = Round::default();
     for id in ids {
         // Each letter is a request of its own, and so needs a key of its own.
@@ -180,10 +175,13 @@ async fn round(
                 client.output().warn(&format!("dead letter {id} is refused: {}", problem.detail));
                 round.refused.get_or_insert(Error::Refused { request, problem });
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                round.broken_off = Some(error);
+                break;
+            }
         }
     }
-    Ok(round)
+    round
 }
 
 /// Whether a refusal is about this letter, and not about whoever asks.
@@ -224,7 +222,7 @@ fn finish(output: Output, round: Round, asked: usize) -> Result<(), Error> {
         [only] if asked == 1 => output.show(only, table, names)?,
         all => output.show(&all, table, names)?,
     }
-    round.refused.map_or(Ok(()), Err)
+    round.broken_off.or(round.refused).map_or(Ok(()), Err)
 }
 
 #[cfg(test)]
@@ -247,7 +245,7 @@ mod tests {
         answer(status, &[], &body)
     }
 
-    async fn asked(answers: Vec<String>, ids: &[i64]) -> (Result<Round, Error>, Vec<String>) {
+    async fn asked(answers: Vec<String>, ids: &[i64]) -> (Round, Vec<String>) {
         let server = Scripted::start(answers).await;
         let wish = Intervention { reason: "INC-1".to_owned(), dry_run: false };
         let client = server.client(Duration::from_secs(20));
@@ -259,7 +257,6 @@ mod tests {
     async fn a_refusal_of_one_stops_none_of_the_others() {
         let answers = vec![gone(12), refused("409 Conflict", "purged"), String::new(), gone(14)];
         let (round, asked) = asked(answers, &[12, 13, 14]).await;
-        let round = round.unwrap();
         let went: Vec<i64> = round.went.iter().map(|one| one.dead_letter.id).collect();
         assert_eq!(went, [12, 14]);
         assert_eq!(exit::code(&round.refused.unwrap()), exit::CONFLICT);
@@ -280,8 +277,17 @@ mod tests {
     #[tokio::test]
     async fn whoever_may_not_is_told_once() {
         let (round, asked) = asked(vec![refused("403 Forbidden", "forbidden")], &[12, 13]).await;
-        assert_eq!(exit::code(&round.unwrap_err()), exit::AUTH);
+        assert_eq!(exit::code(&round.broken_off.unwrap()), exit::AUTH);
         assert_eq!(asked.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_went_before_it_was_broken_off_is_kept_to_be_told() {
+        let answers = vec![gone(12), refused("401 Unauthorized", "unauthenticated")];
+        let (round, asked) = asked(answers, &[12, 13, 14]).await;
+        let went: Vec<i64> = round.went.iter().map(|one| one.dead_letter.id).collect();
+        assert_eq!((went, asked.len()), (vec![12], 2));
+        assert_eq!(exit::code(&round.broken_off.unwrap()), exit::AUTH);
     }
 
     #[test]
