@@ -129,9 +129,13 @@ impl Measures {
         }
     }
 
-    /// The same for passes of another controller.
+    /// The same for passes of another controller, from zero on too.
     pub(crate) fn of(&self, controller: &'static str) -> Self {
-        Self { controller, ..self.clone() }
+        let other = Self { controller, ..self.clone() };
+        for family in [&other.errors, &other.terminal, &other.panics] {
+            drop(family.get_or_create(&other.labels()));
+        }
+        other
     }
 
     fn labels(&self) -> Labels {
