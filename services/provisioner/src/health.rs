@@ -85,7 +85,7 @@ pub async fn consumer(state: Arc<State>, health: Health, metrics: Metrics, stop:
 pub async fn guards(fleet: Arc<Fleet>, metrics: Metrics, stop: CancellationToken) {
     loop {
         for member in fleet.members() {
-            metrics.guard(&member.cluster.id, &member.guard);
+            metrics.guard(&member.cluster, &member.guard);
         }
         if !runtime::backoff::sleep(Duration::from_secs(1), &stop).await {
             return;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::ClusterId;
+use domain::{Cluster, ClusterId, ClusterState};
 use runtime::metrics::Shown;
 use runtime::prometheus_client::metrics::counter::Counter;
 use runtime::prometheus_client::metrics::family::Family;
@@ -68,6 +68,18 @@ impl Guards {
                 Gauge::default(),
             ),
         }
+    }
+
+    fn show(&self, cluster: &ClusterId, guard: &Guard) {
+        let phase = guard.phase();
+        let level = match phase {
+            Phase::Closed => 0,
+            Phase::Trial | Phase::Resting => 1,
+            Phase::Open => 2,
+        };
+        self.breaker.get_or_create(&of(cluster)).set(level);
+        self.gate_closed.get_or_create(&of(cluster)).set(i64::from(phase == Phase::Resting));
+        self.calls.get_or_create(&of(cluster)).set(guard.in_flight().into());
     }
 
     fn forget(&self, cluster: &ClusterId) {
@@ -150,23 +162,22 @@ impl Metrics {
         self.0.dead_letters.get_or_create(&vec![("code", code.to_owned())]).inc();
     }
 
-    /// A cluster answers, or not.
-    pub fn cluster_up(&self, cluster: &ClusterId, up: bool) {
-        self.0.cluster_up.get_or_create(&of(cluster)).set(i64::from(up));
+    /// A cluster answers, or not. Of one that is out of service nothing is shown: nobody is to be called for it.
+    pub fn cluster_up(&self, cluster: &Cluster, up: bool) {
+        if cluster.state == ClusterState::Disabled {
+            self.0.cluster_up.remove(&of(&cluster.id));
+        } else {
+            self.0.cluster_up.get_or_create(&of(&cluster.id)).set(i64::from(up));
+        }
     }
 
-    /// What stands before a cluster, and what is under way to it.
-    pub fn guard(&self, cluster: &ClusterId, guard: &Guard) {
-        let phase = guard.phase();
-        let level = match phase {
-            Phase::Closed => 0,
-            Phase::Trial | Phase::Resting => 1,
-            Phase::Open => 2,
-        };
-        let guards = &self.0.guards;
-        guards.breaker.get_or_create(&of(cluster)).set(level);
-        guards.gate_closed.get_or_create(&of(cluster)).set(i64::from(phase == Phase::Resting));
-        guards.calls.get_or_create(&of(cluster)).set(guard.in_flight().into());
+    /// What stands before a cluster, and what is under way to it; the same of one that is out of service.
+    pub fn guard(&self, cluster: &Cluster, guard: &Guard) {
+        if cluster.state == ClusterState::Disabled {
+            self.0.guards.forget(&cluster.id);
+        } else {
+            self.0.guards.show(&cluster.id, guard);
+        }
     }
 
     /// So many clusters are registered in a way that cannot be read.
@@ -240,17 +251,48 @@ mod tests {
         assert!(says(&mine) && !says(&other));
     }
 
+    fn cluster(state: ClusterState) -> Cluster {
+        Cluster {
+            id: "eu-west-1".parse().unwrap(),
+            region: "eu-west-1".to_owned(),
+            account: "000000000000".to_owned(),
+            zones: std::collections::BTreeMap::new(),
+            hosted_zone_id: "Z1".to_owned(),
+            dns_suffix: "example.com".to_owned(),
+            namespace_template: "qdb-{tenant}".to_owned(),
+            state,
+            credentials: "file:one".to_owned(),
+        }
+    }
+
+    #[test]
+    fn nobody_is_called_for_a_cluster_that_is_out_of_service() {
+        let registry = runtime::Metrics::default();
+        let metrics = Metrics::new(&registry);
+        for (state, is_shown) in
+            [(ClusterState::Draining, true), (ClusterState::Disabled, false), (ClusterState::Active, true)]
+        {
+            metrics.cluster_up(&cluster(state), false);
+            metrics.guard(&cluster(state), &Guard::new(1));
+            let text = registry.encode().unwrap();
+            for name in ["provisioner_cluster_up", "provisioner_breaker"] {
+                assert_eq!(text.contains(&format!("{name}{{")), is_shown, "{name} of one that is {state}");
+            }
+        }
+    }
+
     #[test]
     fn the_document_has_every_metric_and_no_other() {
         let registry = runtime::Metrics::default();
         let metrics = Metrics::new(&registry);
-        let cluster: ClusterId = "eu-west-1".parse().unwrap();
-        metrics.instruction("applied", &cluster);
-        metrics.apply(&cluster, Duration::ZERO);
+        let served = cluster(ClusterState::Active);
+        let cluster = &served.id;
+        metrics.instruction("applied", cluster);
+        metrics.apply(cluster, Duration::ZERO);
         metrics.dead_letter("invalid");
-        metrics.cluster_up(&cluster, true);
-        metrics.guard(&cluster, &Guard::new(1));
-        metrics.observed(&cluster, 1);
+        metrics.cluster_up(&served, true);
+        metrics.guard(&served, &Guard::new(1));
+        metrics.observed(cluster, 1);
         metrics.gossip("outcome");
         metrics.parked(&[(cluster.to_string(), 1)]);
         let lag = std::collections::BTreeMap::from([(0, 1)]);

@@ -163,7 +163,7 @@ impl Fleet {
             // At a stop no answer is waited for, which may take longer than the program has.
             let asked = stop.run_until_cancelled(member.probe(self.settings.call_timeout)).await;
             let Some(answer) = asked else { return };
-            self.metrics.cluster_up(&member.cluster.id, answer.is_ok());
+            self.metrics.cluster_up(&member.cluster, answer.is_ok());
             match answer {
                 Ok(()) => component.set_ok(),
                 Err(reason) => component.set_failing(reason),
