@@ -198,7 +198,9 @@ pub(super) fn choose(name: &str, mut found: Vec<Database>) -> Result<Database, E
     match found.len() {
         0 => Err(Error::NotFound {
             what: format!("database {name:?}"),
-            hint: "names are looked for in one tenant only: `slipway databases list`, --tenant".to_owned(),
+            hint: "names are looked for in one tenant only (--tenant), and a deleted database is mostly named by its id: \
+                   `slipway databases list --deleted -o wide`"
+                .to_owned(),
         }),
         1 => Ok(found.remove(0)),
         _ => Err(Error::Ambiguous { name: name.to_owned(), databases: found }),
@@ -255,6 +257,8 @@ mod tests {
         assert!(matches!(&both, Error::Ambiguous { databases, .. } if databases.len() == 2), "{both}");
         let none = choose("a", vec![database("b", "running")]).unwrap_err();
         assert!(matches!(none, Error::NotFound { .. }), "{none}");
+        // An operation that failed may have been the creation of it.
+        assert!(none.explain().contains("databases list --deleted"), "{}", none.explain());
     }
 
     #[test]
