@@ -149,6 +149,21 @@ fn an_alert_on_what_may_happen_once_takes_a_new_series_for_a_rise() {
     }
 }
 
+/// One Prometheus may look at the operators of many clusters, each with a job of its own.
+#[test]
+fn alerts_of_the_operator_keep_clusters_apart() {
+    for alert in alerts(OPERATOR) {
+        let (name, expression) = (text(&alert, "alert"), text(&alert, "expr"));
+        let mut groups = expression.split(" by (").skip(1);
+        assert!(groups.all(|labels| labels.starts_with("job")), "{name} does not say which cluster's");
+        for whole in ["sum(", "max(", "min(", "count("] {
+            assert!(!expression.contains(whole), "{name} makes one of all clusters");
+        }
+        // What nobody shows has no job: who showed it before is named.
+        assert!(!expression.contains("absent(") || expression.contains("by (job)"), "{name} waits for all");
+    }
+}
+
 #[test]
 fn every_alert_asks_for_what_is_measured() {
     for (file, table) in with_tables() {
