@@ -196,14 +196,14 @@ async fn agree(output: Output, verb: Verb, plan: &[SettledLetter], yes: bool) ->
     if yes {
         output.progress(&table);
         Ok(Duration::ZERO)
-    } else if !std::io::stdin().is_terminal() {
+    } else if std::io::stdin().is_terminal() {
+        output.confirm(&format!("{table}\n{question}")).await?.ok_or(Error::Declined)
+    } else {
         output.progress(&table);
         Err(Error::Usage {
             message: "nothing was done: nobody is there to be asked".to_owned(),
             hint: "add --yes if that is what you want".to_owned(),
         })
-    } else {
-        output.confirm(&format!("{table}\n{question}")).await?.ok_or(Error::Declined)
     }
 }
 
