@@ -32,6 +32,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ATTEMPT: Duration = Duration::from_secs(20);
 /// How long an answer may be silent: three heartbeats of an event stream.
 const SILENCE: Duration = Duration::from_secs(45);
+/// What to do where nothing else helps.
+const LONGER: &str = "a longer --timeout leaves more time to try again";
 /// The longest answer that is read.
 const ANSWER: usize = 64 * 1024 * 1024;
 
@@ -108,6 +110,19 @@ impl Request {
 
     fn name(&self) -> String {
         format!("{} /{}", self.method, self.path)
+    }
+
+    /// What to do where nobody knows whether it was carried out.
+    fn in_doubt(&self) -> String {
+        let key = self.headers.get(calls::IDEMPOTENCY_KEY).and_then(|key| key.to_str().ok());
+        match key {
+            _ if self.method == Method::GET => LONGER.to_owned(),
+            // Each letter has a key of its own, and is settled once whatever the key.
+            Some(key) if !self.path.starts_with("v1/dead-letters/") => format!(
+                "it may be carried out all the same: the same command with --idempotency-key {key} is carried out once"
+            ),
+            _ => "it may be carried out all the same: look before you run the command again".to_owned(),
+        }
     }
 }
 
@@ -245,14 +260,13 @@ impl Client {
     }
 
     async fn out_of_time(&self, request: &Request, outcome: Result<Response, Failed>) -> Error {
+        // Who is refused for now is told so; of what nobody answered it is not known.
+        let hint = if outcome.is_ok() { LONGER.to_owned() } else { request.in_doubt() };
         let why = match self.settle(request, outcome).await {
             Ok(_) => String::new(),
             Err(error) => format!(" ({})", error.explain().lines().next().unwrap_or_default()),
         };
-        Error::TimedOut {
-            doing: format!("{} got no answer in time{why}", request.name()),
-            hint: "a longer --timeout leaves more time to try again".to_owned(),
-        }
+        Error::TimedOut { doing: format!("{} got no answer in time{why}", request.name()), hint }
     }
 }
 

@@ -2,14 +2,14 @@
 
 use super::scripted::{Scripted, answer, client, header, stream};
 use super::*;
-use crate::client::aside::Which;
+use crate::client::aside::{Verb, Which};
 use crate::client::calls::{Filter, Operations};
 use crate::exit;
 use crate::follow::follow;
 use crate::render::fixture;
 use wire::http::{
-    Accepted, CreateDatabase, DatabaseList, Operation, OperationList, PurgeDatabase, UnclaimedList,
-    UpdateCluster,
+    Accepted, CreateDatabase, DatabaseList, Intervention, Operation, OperationList, PurgeDatabase,
+    UnclaimedList, UpdateCluster,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -161,8 +161,19 @@ async fn a_wait_that_outlasts_the_command_ends_it_at_once() {
 async fn silence_ends_with_the_command() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
-    let error = client(&address, Duration::from_millis(300)).clusters().await.unwrap_err();
-    assert_eq!(exit::code(&error), exit::TIMEOUT, "{}", error.explain());
+    let client = || client(&address, Duration::from_millis(300));
+    let id = fixture::database().id;
+    let letter = client().settle_letter(12, Verb::Discard, &Intervention::default(), Some("key-1-12")).await;
+    let table = [
+        (client().clusters().await.unwrap_err(), "a longer --timeout"),
+        // What was sent may have been heard.
+        (client().cancel_operation(id, "key-1").await.unwrap_err(), "--idempotency-key key-1 "),
+        (letter.unwrap_err(), "look before"),
+    ];
+    for (error, hint) in table {
+        assert_eq!(exit::code(&error), exit::TIMEOUT, "{}", error.explain());
+        assert!(error.explain().contains(hint), "{}", error.explain());
+    }
 }
 
 #[tokio::test]
