@@ -69,9 +69,9 @@ pub(crate) async fn snapshot(home: &ClusterFacts, database: &Ready, name: &str) 
     .await
 }
 
-/// Deletes an object and waits until it is gone.
+/// Deletes an object and waits until it is gone, which it may be after a try that waited in vain.
 pub(crate) async fn remove(home: &ClusterFacts, namespace: &str, kind: &str, name: &str) {
-    let delete = ["delete", kind, name, "--namespace", namespace, "--wait=true", "--timeout=50s"];
+    let delete = ["delete", kind, name, "--namespace", namespace, "--ignore-not-found", "--timeout=50s"];
     eventually(ROAD, &format!("the end of {name}"), async || kubectl(home, &delete).await.ok()).await;
 }
 

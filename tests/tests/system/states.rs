@@ -36,9 +36,9 @@ async fn has_both_rows(database: &Ready, when: &str) {
 /// Somebody deletes the claim of a database that rests, and Kubernetes lets it go because no pod has it.
 async fn delete_claim(home: &ClusterFacts, database: &str) {
     let label = format!("--selector=crd.questdb.io/database={database}");
-    let delete = ["delete", "pvc", "--all-namespaces", &label, "--wait=true", "--timeout=30s"];
-    let deleted = kubectl(home, &delete).await.unwrap();
-    assert!(deleted.contains("deleted"), "{deleted:?}");
+    let delete = ["delete", "pvc", "--all-namespaces", &label, "--wait=true", "--timeout=50s"];
+    assert!(!objects(home, "pvc", database).await.unwrap().is_empty(), "there is none");
+    eventually(ROAD, "the end of its claim", async || kubectl(home, &delete).await.ok()).await;
 }
 
 #[tokio::test]

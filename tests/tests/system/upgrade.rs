@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::change::{Client, Seen, TABLE, both, read, write};
 use crate::main_job::{Ready, ready_resource, volumes};
+use crate::restore::remove;
 use crate::support::{ROAD, apply, kubectl, whole};
 
 /// A version whose image reads passwords for it, as the local node agents have it.
@@ -124,12 +125,9 @@ impl Used {
         both(tasks.0, tasks.1).await;
         seen.all_there(Client::of(home, &database, &host).await).await;
         let Ready { namespace, resource, .. } = &database;
-        let delete =
-            ["delete", "questdb", resource, "--namespace", namespace, "--wait=true", "--timeout=50s"];
-        eventually(ROAD, "the end of the database", async || kubectl(home, &delete).await.ok()).await;
+        remove(home, namespace, "questdb", resource).await;
         for copy in copies {
-            let delete = ["delete", "questdbsnapshot", copy, "--namespace", namespace, "--timeout=50s"];
-            kubectl(home, &delete).await.unwrap();
+            remove(home, namespace, "questdbsnapshot", copy).await;
         }
         kubectl(home, &["delete", "namespace", namespace, "--wait=false"]).await.unwrap();
     }
