@@ -68,24 +68,26 @@ impl Console {
     /// When the answer is a refusal; the body is in the message.
     pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         let key = uuid::Uuid::now_v7().to_string();
-        crate::eventually(PATIENCE, "an answer of the API", async || {
-            let request =
-                self.request(reqwest::Method::POST, path).header("Idempotency-Key", &key).json(body);
-            match json(request).await {
-                Err(error) if is_passing(&error) => None,
-                answer => Some(answer),
-            }
-        })
-        .await
+        answered(|| self.request(reqwest::Method::POST, path).header("Idempotency-Key", &key).json(body))
+            .await
     }
 
-    /// Deletes.
+    /// Deletes, again where the API could not be reached or was not ready: what is deleted already is answered as it was then.
     ///
     /// # Errors
-    /// When the answer is not a success; the body is in the message.
+    /// When the answer is a refusal; the body is in the message.
     pub async fn delete(&self, path: &str) -> anyhow::Result<Value> {
-        json(self.request(reqwest::Method::DELETE, path)).await
+        answered(|| self.request(reqwest::Method::DELETE, path)).await
     }
+}
+
+/// Sends a request until somebody answers who is ready, and reads JSON.
+async fn answered(request: impl Fn() -> reqwest::RequestBuilder) -> anyhow::Result<Value> {
+    crate::eventually(PATIENCE, "an answer of the API", async || match json(request()).await {
+        Err(error) if is_passing(&error) => None,
+        answer => Some(answer),
+    })
+    .await
 }
 
 /// Whether asking again may help.

@@ -131,13 +131,7 @@ impl Circle {
 
     /// Has a database deleted; the position at which it is.
     async fn delete(&self, of: &Made) -> i64 {
-        let accepted = eventually(ROUND, "an answer of the API", async || {
-            match self.console.delete(&format!("/v1/databases/{}", of.id)).await {
-                Err(error) if error.to_string().starts_with(&BUSY.to_string()) => None,
-                answer => Some(answer.unwrap()),
-            }
-        })
-        .await;
+        let accepted = self.console.delete(&format!("/v1/databases/{}", of.id)).await.unwrap();
         assert_eq!(accepted["database"]["run_state"], "deleted", "{accepted:#}");
         seq(&accepted)
     }
