@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::main_job::{Ready, aws, ready, volumes};
 use crate::states::ask;
-use crate::support::{ROAD, ended, kubectl, sql, whole};
+use crate::support::{ROAD, change, ended, kubectl, sql, whole};
 
 /// How a client comes in: it asks where the name leads whenever it has no connection.
 pub(crate) struct Client {
@@ -131,18 +131,6 @@ pub(crate) async fn read(mut client: Client, seen: Arc<Seen>) {
     }
 }
 
-/// Asks for a change and waits until it is carried out.
-async fn change(console: &Console, path: &str, change: Value) {
-    let read = console.request(reqwest::Method::GET, path).send().await.unwrap();
-    let etag = read.headers().get("etag").unwrap().clone();
-    let request = console.request(reqwest::Method::PATCH, path).header("If-Match", etag).json(&change);
-    let answer = request.send().await.unwrap();
-    let (status, accepted) = (answer.status(), answer.json::<Value>().await.unwrap());
-    assert_eq!(status, 202, "{accepted:#}");
-    let operation = ended(console, accepted["operation"]["id"].as_str().unwrap()).await;
-    assert_eq!(operation["state"], "succeeded", "{change}: {operation:#}");
-}
-
 /// What the claim of a database says.
 pub(crate) async fn claim(home: &ClusterFacts, database: &Ready, what: &str) -> String {
     let (name, path) = (names::claim(&database.resource), format!("jsonpath={what}"));
@@ -166,7 +154,7 @@ async fn a_writer_and_a_reader_go_through_every_change_without_losing_a_row() {
     let database = ready(&console, home, "written", "delete").await;
     let path = format!("/v1/databases/{}", database.id);
     database.ask(TABLE).await.unwrap();
-    let shown = console.get(&path).await.unwrap();
+    let shown = eventually(ROAD, "the database", async || console.get(&path).await.ok()).await;
     let endpoint = shown["observed"]["endpoints"]["http"].as_str().unwrap();
     let name = endpoint.trim_start_matches("http://").split(':').next().unwrap().to_owned();
     let client = async || Client::of(home, &database, &name).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use testkit::{Console, cluster, eventually, unique};
 
 use crate::main_job::{disks, machines, ready_of};
-use crate::support::{alone, crash, create, ended, ops_address, pid};
+use crate::support::{alone, answered, crash, create, ended, ops_address, pid};
 
 const BACK: Duration = Duration::from_secs(90);
 
@@ -40,11 +40,8 @@ async fn every_program_dies_once_on_the_way() {
     let volumes = disks(home, id).await;
     assert_eq!(volumes.len(), 1, "{id}: {volumes:#?}");
 
-    let events = console
-        .request(reqwest::Method::GET, &format!("/v1/operations/{operation}/events"))
-        .send()
-        .await
-        .unwrap();
+    let events = format!("/v1/operations/{operation}/events");
+    let events = answered(&console.request(reqwest::Method::GET, &events)).await;
     let text = events.text().await.unwrap();
     let numbers: Vec<i64> =
         text.lines().filter_map(|line| line.strip_prefix("id:")?.trim().parse().ok()).collect();

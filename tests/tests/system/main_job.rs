@@ -6,10 +6,10 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use cloud::{Cloud as _, Instance, Select, VolumeId};
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::{ClusterFacts, Console, cluster, eventually, stack, unique};
 
-use crate::support::{ROAD, create, ended, kubectl, objects, secret, sql, whole};
+use crate::support::{ROAD, answered, change, create, ended, kubectl, objects, secret, sql, whole};
 
 /// A database that the API says is ready, as its user sees it.
 pub(crate) struct Ready {
@@ -198,7 +198,7 @@ async fn an_operation_can_be_followed_to_its_end() {
     let console = Console::of(&unique("watch"));
     let accepted = create(&console, "watched", cluster("eu-west-1"), "delete").await.unwrap();
     let path = format!("/v1/operations/{}/events", accepted["operation"]["id"].as_str().unwrap());
-    let stream = console.request(reqwest::Method::GET, &path).timeout(ROAD).send().await.unwrap();
+    let stream = answered(&console.request(reqwest::Method::GET, &path).timeout(ROAD)).await;
     // The server closes the stream after the last event, so the body has an end.
     let text = tokio::time::timeout(ROAD, stream.text()).await.unwrap().unwrap();
     let numbers: Vec<i64> =
@@ -212,13 +212,8 @@ async fn an_operation_can_be_followed_to_its_end() {
     assert!(text.contains("succeeded"), "{text}");
 
     // Resumed in the middle: the rest and nothing else.
-    let rest = console
-        .request(reqwest::Method::GET, &path)
-        .header("Last-Event-ID", "2")
-        .timeout(ROAD)
-        .send()
-        .await
-        .unwrap();
+    let rest = console.request(reqwest::Method::GET, &path).header("Last-Event-ID", "2").timeout(ROAD);
+    let rest = answered(&rest).await;
     let rest = tokio::time::timeout(Duration::from_secs(30), rest.text()).await.unwrap().unwrap();
     let again: Vec<i64> =
         rest.lines().filter_map(|line| line.strip_prefix("id:")?.trim().parse().ok()).collect();
@@ -227,19 +222,6 @@ async fn an_operation_can_be_followed_to_its_end() {
     let id = accepted["database"]["id"].as_str().unwrap();
     let accepted = console.delete(&format!("/v1/databases/{id}")).await.unwrap();
     ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
-}
-
-/// Asks for these keys of server.conf and waits until they are in force.
-async fn configure(console: &Console, path: &str, keys: Value) {
-    let read = console.request(reqwest::Method::GET, path).send().await.unwrap();
-    let etag = read.headers().get("etag").unwrap().clone();
-    let change = serde_json::json!({ "config": keys });
-    let request = console.request(reqwest::Method::PATCH, path).header("If-Match", etag).json(&change);
-    let answer = request.send().await.unwrap();
-    assert_eq!(answer.status(), 202);
-    let accepted: Value = answer.json().await.unwrap();
-    let operation = ended(console, accepted["operation"]["id"].as_str().unwrap()).await;
-    assert_eq!(operation["state"], "succeeded", "{operation:#}");
 }
 
 #[tokio::test]
@@ -253,7 +235,7 @@ async fn a_change_of_configuration_reaches_the_database() {
         let shown = database.ask(&format!("(show parameters) where property_path = '{key}'")).await.unwrap();
         shown["dataset"][0][2].as_str().unwrap().to_owned()
     };
-    configure(&console, &path, serde_json::json!({"shared.worker.count": "3"})).await;
+    change(&console, &path, json!({"config": {"shared.worker.count": "3"}})).await;
     assert_eq!(shown("shared.worker.count").await, "3");
 
     // What QuestDB reads again restarts nobody, and so it is to be its own word which keys these are.
@@ -262,8 +244,8 @@ async fn a_change_of_configuration_reaches_the_database() {
     let paths = format!("jsonpath={paths}");
     let process = ["get", "pod", &pod, "--namespace", &database.namespace, "--output", &paths];
     let before = kubectl(home, &process).await.unwrap();
-    let keys = serde_json::json!({"shared.worker.count": "3", "http.net.connection.limit": "80"});
-    configure(&console, &path, keys).await;
+    let keys = json!({"shared.worker.count": "3", "http.net.connection.limit": "80"});
+    change(&console, &path, json!({"config": keys})).await;
     assert_eq!(shown("http.net.connection.limit").await, "80");
     assert_eq!(kubectl(home, &process).await.unwrap(), before, "it was restarted");
     let reloadable =

@@ -12,13 +12,13 @@ use testkit::{ClusterFacts, Console, cluster, eventually, unique};
 use crate::change::machine;
 use crate::crash::crash_and_return;
 use crate::main_job::{Ready, aws, machines, ready, ready_of, volumes};
-use crate::support::{ROAD, alone, create, ended, kubectl, objects, whole};
+use crate::support::{ROAD, alone, answered, create, ended, kubectl, objects, whole};
 use crate::upgrade::get;
 
 /// Asks something of a database in one word and waits until it is carried out.
 pub(crate) async fn ask(console: &Console, id: &str, verb: &str) -> Value {
     let request = console.request(Method::POST, &format!("/v1/databases/{id}:{verb}"));
-    let answer = request.header("Idempotency-Key", unique("key")).send().await.unwrap();
+    let answer = answered(&request.header("Idempotency-Key", unique("key"))).await;
     let status = answer.status();
     let accepted: Value = answer.json().await.unwrap();
     assert_eq!(status, 202, "{accepted:#}");
@@ -168,7 +168,7 @@ async fn a_machine_whose_node_somebody_deleted_is_told_and_serves_again_once_its
 async fn purge(console: &Console, id: &str, confirm: &str) -> (u16, Value) {
     let request = console.request(Method::POST, &format!("/v1/databases/{id}:purge"));
     let body = json!({"confirm": confirm, "reason": "a test"});
-    let answer = request.header("Idempotency-Key", unique("key")).json(&body).send().await.unwrap();
+    let answer = answered(&request.header("Idempotency-Key", unique("key")).json(&body)).await;
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
 
@@ -212,6 +212,6 @@ async fn a_purge_destroys_what_a_deletion_kept_and_nothing_before_it() {
         .await;
     }
     let request = console.request(Method::POST, &format!("/v1/databases/{}:undelete", database.id));
-    let answer = request.header("Idempotency-Key", unique("key")).send().await.unwrap();
+    let answer = answered(&request.header("Idempotency-Key", unique("key"))).await;
     assert_eq!(answer.status(), 409, "what was purged came back");
 }

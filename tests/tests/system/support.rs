@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use testkit::{ClusterFacts, Console, eventually};
 use tokio::io::AsyncWriteExt as _;
@@ -64,6 +65,28 @@ pub(crate) async fn create(
 ) -> anyhow::Result<Value> {
     let body = json!({"name": name, "region": cluster.region, "storage": {"size_gib": 20, "deletion_policy": policy}});
     console.post("/v1/databases", &body).await
+}
+
+/// Sends a request, again while the API cannot be reached or is not ready: with the same idempotency key it is the same one.
+pub(crate) async fn answered(request: &RequestBuilder) -> Response {
+    eventually(ROAD, "an answer of the API", async || {
+        let again = request.try_clone().expect("a body that is sent whole");
+        let answer = again.send().await.ok()?;
+        (answer.status() != StatusCode::SERVICE_UNAVAILABLE).then_some(answer)
+    })
+    .await
+}
+
+/// Asks for a change of what is at `path` and waits until it is carried out.
+pub(crate) async fn change(console: &Console, path: &str, change: Value) {
+    let read = answered(&console.request(Method::GET, path)).await;
+    let etag = read.headers().get("etag").unwrap().clone();
+    let request = console.request(Method::PATCH, path).header("If-Match", etag).json(&change);
+    let answer = answered(&request).await;
+    let (status, accepted) = (answer.status(), answer.json::<Value>().await.unwrap());
+    assert_eq!(status, StatusCode::ACCEPTED, "{accepted:#}");
+    let operation = ended(console, accepted["operation"]["id"].as_str().unwrap()).await;
+    assert_eq!(operation["state"], "succeeded", "{change}: {operation:#}");
 }
 
 /// Waits until an operation has come to its end, and gives it.

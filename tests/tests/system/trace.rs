@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::{Console, cluster, eventually, stack, unique};
 
-use crate::support::{ROAD, ended, kubectl, whole};
+use crate::support::{ROAD, answered, ended, kubectl, whole};
 
 /// Whether a program logged something under a trace.
 fn logged(program: &str, trace_id: &str) -> bool {
@@ -30,17 +30,21 @@ async fn one_trace_id_is_in_every_log_on_the_road() {
         .header("Idempotency-Key", unique("key"))
         .header("traceparent", format!("00-{trace_id}-00f067aa0ba902b7-01"))
         .json(&json!({"name": "traced", "region": home.region, "storage": {"deletion_policy": "delete"}}));
-    let accepted: Value = request.send().await.unwrap().error_for_status().unwrap().json().await.unwrap();
+    let answer = answered(&request).await;
+    let accepted: Value = answer.error_for_status().unwrap().json().await.unwrap();
     let id = accepted["database"]["id"].as_str().unwrap();
     let operation = ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
     assert_eq!(operation["state"], "succeeded", "{operation:#}");
 
-    let database = console.get(&format!("/v1/databases/{id}")).await.unwrap();
+    let path = format!("/v1/databases/{id}");
+    let database = eventually(ROAD, "the database", async || console.get(&path).await.ok()).await;
     let name = |field: &str| database["observed"][field].as_str().unwrap_or_default().to_owned();
-    let path = r"jsonpath={.metadata.annotations.crd\.questdb\.io/traceparent}";
+    let traceparent = r"jsonpath={.metadata.annotations.crd\.questdb\.io/traceparent}";
     let (namespace, resource) = (name("namespace"), name("resource_name"));
     let annotation =
-        kubectl(home, &["get", "qdb", &resource, "--namespace", &namespace, "--output", path]).await.unwrap();
+        kubectl(home, &["get", "qdb", &resource, "--namespace", &namespace, "--output", traceparent])
+            .await
+            .unwrap();
     assert!(annotation.contains(&trace_id), "the custom resource carries {annotation:?}");
 
     // A log may be written a moment after what it tells of.
@@ -50,5 +54,5 @@ async fn one_trace_id_is_in_every_log_on_the_road() {
         })
         .await;
     }
-    console.delete(&format!("/v1/databases/{id}")).await.unwrap();
+    console.delete(&path).await.unwrap();
 }
