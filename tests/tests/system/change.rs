@@ -131,12 +131,14 @@ pub(crate) async fn read(mut client: Client, seen: Arc<Seen>) {
     }
 }
 
-/// What the claim of a database says.
-pub(crate) async fn claim(home: &ClusterFacts, database: &Ready, what: &str) -> String {
-    let (name, path) = (names::claim(&database.resource), format!("jsonpath={what}"));
-    let words =
-        ["get", "persistentvolumeclaim", &name, "--namespace", &database.namespace, "--output", &path];
-    kubectl(home, &words).await.unwrap()
+/// Waits until the claim of a database has so much, as the kubelet says it once the file system has grown. It asks for no more
+/// than it did when it was made.
+pub(crate) async fn claim_has(home: &ClusterFacts, database: &Ready, capacity: &str) {
+    let name = names::claim(&database.resource);
+    let path = "jsonpath={.status.capacity.storage} of {.spec.resources.requests.storage}";
+    let words = ["get", "persistentvolumeclaim", &name, "--namespace", &database.namespace, "--output", path];
+    let wanted = format!("{capacity} of 20Gi");
+    eventually(ROAD, &wanted, async || (kubectl(home, &words).await.ok()? == wanted).then_some(())).await;
 }
 
 /// The machine that a database is on.
@@ -171,11 +173,7 @@ async fn a_writer_and_a_reader_go_through_every_change_without_losing_a_row() {
 
     change(&console, &path, json!({"storage": {"size_gib": 30}})).await;
     assert_eq!(volumes(home, &database.volume).await[0].size_gib, 30);
-    // As the kubelet says it, once the file system has grown: the claim asks for no more than it did when it was made.
-    assert_eq!(
-        claim(home, &database, "{.status.capacity.storage} of {.spec.resources.requests.storage}").await,
-        "30Gi of 20Gi"
-    );
+    claim_has(home, &database, "30Gi").await;
     seen.wrote(20, "after more room").await;
 
     let before = machine(home, &database).await;

@@ -131,9 +131,9 @@ async fn differs(person: &Person, places: &[&str]) {
         (&["--instance-type", "m7i.xlarge"], 1, "/spec/compute/instanceType"),
         (&["--size-gib", "50", "--version", "0"], 2, "/spec/version"),
     ];
-    let asked = async |words: &[&str]| {
-        person.types(&[&["databases", "diff", "ledger"], words, places].concat()).await
-    };
+    // On busy processors an answer may take longer than somebody at a terminal waits.
+    let patient = ["databases", "diff", "ledger", "--timeout", "180s"];
+    let asked = async |words: &[&str]| person.types(&[&patient[..], words, places].concat()).await;
     // It serves while something beside it may still be under way.
     eventually(ROAD, "a database at rest", async || {
         (asked(&["--patch", "{}"]).await.status.code() == Some(0)).then_some(())

@@ -97,7 +97,7 @@ impl Key {
         let id = self.jwk["kid"].as_str().context("it has an id")?;
         stream.write_all(format!("{id}\n").as_bytes()).await?;
         let mut challenge = Vec::new();
-        tokio::time::timeout(Duration::from_secs(5), stream.read_until(b'\n', &mut challenge)).await??;
+        tokio::time::timeout(Duration::from_secs(30), stream.read_until(b'\n', &mut challenge)).await??;
         ensure!(challenge.pop() == Some(b'\n'), "it hung up");
         let signature = self.pair.sign(&SystemRandom::new(), &challenge)?;
         stream.write_all(format!("{}\n{row}\n", STANDARD.encode(signature)).as_bytes()).await?;
