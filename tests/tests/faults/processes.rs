@@ -130,11 +130,12 @@ async fn a_sleeper_that_wakes_changes_nothing() {
     let before = rig.far.harmed();
     rig.far.set(Mode::Hold);
     load.goes_on(8).await;
+    let harmed = async || (rig.far.harmed() > before).then_some(());
+    eventually(PATIENCE, "the fault to fire: something held", harmed).await;
     sleeper.halt().await.unwrap();
     let asleep = tokio::time::Instant::now();
     rig.far.set(Mode::Pass);
     let recovery = rig.recovery().await;
-    assert!(rig.far.harmed() > before, "the fault did not fire: nothing was held");
     rig.overtaken(&changed, &deleted).await;
     load.goes_on(20).await;
     testkit::lasting(lasts.saturating_sub(asleep.elapsed())).await;

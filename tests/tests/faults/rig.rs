@@ -256,9 +256,15 @@ impl Rig {
 
     /// Lets a database that nobody else changes grow, from this seq to the next.
     pub(crate) async fn grow(&self, id: &str, seq: i64) {
+        let (path, etag) = (format!("/v1/databases/{id}"), format!("\"1-{seq}\""));
         let body = json!({"storage": {"size_gib": BORN + seq}});
-        let request = self.console.request(Method::PATCH, &format!("/v1/databases/{id}"));
-        let answer = request.header("If-Match", format!("\"1-{seq}\"")).json(&body).send().await.unwrap();
+        let answer = eventually(PATIENCE, "an answer of the API", async || {
+            let request = self.console.request(Method::PATCH, &path).header("If-Match", &etag).json(&body);
+            let answer = request.send().await.unwrap();
+            // Beside others who ask, no connection to Postgres may be free.
+            (answer.status() != 503).then_some(answer)
+        })
+        .await;
         assert_eq!(answer.status(), 202, "{:?}", answer.text().await);
     }
 
