@@ -1,11 +1,19 @@
 //! What every integration test begins with: the stack, and something in it of its own.
 
+use std::time::Duration;
+
 pub(crate) use testkit::stack;
+
+/// As programs have a store, for a test that is not about how long they wait for a connection: beside all other tests Postgres
+/// may take long to open one.
+pub(crate) fn patient() -> ::store::Settings {
+    ::store::Settings { acquire: Duration::from_secs(30), ..::store::Settings::default() }
+}
 
 /// A migrated database of the test's own, and its URL.
 pub(crate) async fn database() -> (::store::Store, String) {
     let url = testkit::fresh_database().await.expect("a fresh database");
-    let store = ::store::Store::connect(&url, &::store::Settings::default()).expect("a store");
+    let store = ::store::Store::connect(&url, &patient()).expect("a store");
     store.migrate().await.expect("migrations");
     (store, url)
 }

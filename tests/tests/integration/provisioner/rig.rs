@@ -77,7 +77,7 @@ impl Rig {
         let stack = testkit::stack();
         runtime::install_crypto();
         let database_url = testkit::fresh_database().await.unwrap();
-        let store = Store::connect(&database_url, &store::Settings::default()).unwrap();
+        let store = Store::connect(&database_url, &crate::support::patient()).unwrap();
         store.migrate().await.unwrap();
         let connection = Connection::new(&stack.kafka_bootstrap, "test");
         let topics = [unique("instructions"), unique("gossip")];
