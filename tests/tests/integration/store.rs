@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ::store::{Mint, Minted, NewDatabase, Observation, Outcome, OutcomeKind, Store, Terms};
+use ::store::{Mint, Minted, NewDatabase, Observation, Outcome, OutcomeKind, Settings, Store, Terms};
 use domain::catalogue::Offer;
 use domain::request::Create;
 use domain::{Cluster, ClusterState, DatabaseId, Desired, OperationId, OperationKind, Position, TenantId};
 use serde_json::json;
 use testkit::query;
 
-use crate::support::database;
+use crate::support::{database, patient};
 
 mod absorb;
 mod aside;
@@ -111,6 +111,13 @@ impl Try {
         let minted = transaction.change(&locked, mint(OperationKind::Update, &desired)).await.unwrap();
         transaction.commit().await.unwrap();
         minted
+    }
+
+    /// A store of the same rows that waits for them until the test has seen that it does: a busy machine may take longer to
+    /// look than a lock is waited for usually.
+    fn waiting(&self) -> Store {
+        let long = Duration::from_mins(2);
+        Store::connect(&self.url, &Settings { lock: long, statement: long, ..patient() }).unwrap()
     }
 
     /// A single value that a statement gives.

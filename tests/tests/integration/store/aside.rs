@@ -147,7 +147,7 @@ async fn how_a_database_stands_is_read_under_its_lock() {
     let id = scene.create("trades").await.id;
     let mut holder = scene.store.begin().await.unwrap();
     holder.lock_database(None, id).await.unwrap().unwrap();
-    let store = scene.store.clone();
+    let store = scene.waiting();
     let asking = tokio::spawn(async move {
         let mut transaction = store.begin().await.unwrap();
         transaction.lock_standing(id).await.unwrap().unwrap()
@@ -224,10 +224,7 @@ async fn what_is_parked_settles_older_dead_letters() {
 async fn letters_are_locked_in_the_order_of_their_identity() {
     const PATIENCE: Duration = Duration::from_secs(30);
     let scene = Try::new().await;
-    // A busy machine may take longer to look than a lock is waited for usually.
-    let (lock, statement) = (2 * PATIENCE, 2 * PATIENCE);
-    let settings = ::store::Settings { lock, statement, ..::store::Settings::default() };
-    let patient = ::store::Store::connect(&scene.url, &settings).unwrap();
+    let patient = scene.waiting();
     let id = DatabaseId::mint();
     for offset in [1, 2] {
         scene.store.dead_letter(&letter(id, offset, Some(4), "invalid")).await.unwrap();

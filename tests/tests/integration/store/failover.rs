@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ::store::{Batch, Settings, Store, UnclaimedCode};
-use domain::DatabaseId;
+use domain::{DatabaseId, TenantId};
 use testkit::postgres::{Server, Session, url_of};
 use testkit::{Mode, Proxy, eventually};
 
@@ -21,10 +21,13 @@ fn settings() -> Settings {
 impl Try {
     async fn on(url: String) -> Self {
         let store = Store::connect(&url, &settings()).unwrap();
-        store.migrate().await.unwrap();
-        let tenant = "acme".parse().unwrap();
-        store.ensure_tenant(&tenant).await.unwrap();
-        store.put_cluster(&cluster("eu-west-1")).await.unwrap();
+        let tenant: TenantId = "acme".parse().unwrap();
+        eventually(PATIENCE, "tables, a tenant and a cluster", async || {
+            store.migrate().await.ok()?;
+            store.ensure_tenant(&tenant).await.ok()?;
+            store.put_cluster(&cluster("eu-west-1")).await.ok()
+        })
+        .await;
         Self { store, url, tenant }
     }
 
@@ -167,7 +170,7 @@ async fn a_primary_that_goes_on_beside_a_newer_one_is_left() {
     let old = Server::primary().await.unwrap();
     let new = old.standby().await.unwrap();
     let scene = Try::on(url_of(&[&old, &new])).await;
-    scene.create("before").await;
+    scene.go_on("before").await;
     old.followed_by(&new).await.unwrap();
     // Whoever promotes it does not reach the old one, which goes on as if nothing had happened.
     new.promote().await.unwrap();
@@ -246,7 +249,7 @@ async fn behind_one_address_connections_that_became_read_only_are_closed() {
     let scene = Try::on(server.url()).await;
     let settings = Settings { connections: 1, application: "single".to_owned(), ..settings() };
     let scene = Try { store: Store::connect(&scene.url, &settings).unwrap(), ..scene };
-    scene.create("before").await;
+    scene.go_on("before").await;
     let before = server
         .query("select string_agg(pid::text, ',') from pg_stat_activity where application_name = 'single'")
         .await

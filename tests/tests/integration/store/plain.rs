@@ -142,7 +142,7 @@ async fn what_is_minted_between_the_glance_and_the_statement_is_noticed() {
     desired.storage.size_gib = 100;
     let mint = super::mint(domain::OperationKind::Update, &desired);
     transaction.change(&locked, mint).await.unwrap();
-    let (store, batch) = (scene.store.clone(), reader.batch(vec![said(&created, (1, 2, 2))]));
+    let (store, batch) = (scene.waiting(), reader.batch(vec![said(&created, (1, 2, 2))]));
     let absorbing = tokio::spawn(async move { store.absorb(&batch).await.unwrap() });
     let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' \
                    and datname = current_database() and query like 'with known%'";

@@ -2,12 +2,12 @@
 
 use ::store::{Conflict, Error, Schema, Settings, Store};
 
-use super::{Try, database};
+use super::{Try, database, patient};
 
 #[tokio::test]
 async fn many_programs_may_migrate_at_once() {
     let url = testkit::fresh_database().await.unwrap();
-    let stores: Vec<Store> = (0..4).map(|_| Store::connect(&url, &Settings::default()).unwrap()).collect();
+    let stores: Vec<Store> = (0..4).map(|_| Store::connect(&url, &patient()).unwrap()).collect();
     for store in &stores {
         assert!(matches!(store.ping().await, Err(Error::Outdated)));
     }
@@ -37,7 +37,7 @@ async fn an_index_that_is_built_concurrently_waits_for_nobody_who_waits_for_it()
 #[tokio::test]
 async fn a_schema_that_lacks_migrations_is_told_apart_from_a_mistake() {
     let url = testkit::fresh_database().await.unwrap();
-    let store = Store::connect(&url, &Settings::default()).unwrap();
+    let store = Store::connect(&url, &patient()).unwrap();
     let error = store.clusters().await.unwrap_err();
     assert!(matches!(error, Error::Outdated), "{error:?}");
     assert!(error.is_transient());
@@ -50,7 +50,8 @@ async fn a_server_that_is_not_there_is_told_soon() {
     let started = std::time::Instant::now();
     let error = store.ping().await.unwrap_err();
     assert!(matches!(error, Error::Reach(_)), "{error:?}");
-    assert!(started.elapsed() < std::time::Duration::from_secs(5));
+    // By itself the library waits for half a minute.
+    assert!(started.elapsed() < std::time::Duration::from_secs(20));
 }
 
 #[tokio::test]
