@@ -162,7 +162,8 @@ async fn a_late_answer_is_an_unknown_outcome_and_the_deadline_holds() {
     let started = Instant::now();
     let error = run(&aws).await.unwrap_err();
     assert_eq!((error.category(), error.outcome_unknown()), ("timeout", true), "{error:?}");
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    // Less than an attempt takes by itself.
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
 }
 
 #[tokio::test]

@@ -200,7 +200,7 @@ fn group_offsets(settings: &Settings) -> Vec<Offset> {
     let group = [("group.id", settings.group.clone())];
     let reader: BaseConsumer = settings.connection.config(&group).unwrap().create().unwrap();
     let all: Vec<i32> = (0..PARTITIONS).collect();
-    let committed = reader.committed_offsets(list(TOPIC, &all), Duration::from_secs(5)).unwrap();
+    let committed = reader.committed_offsets(list(TOPIC, &all), PATIENCE).unwrap();
     committed.elements().iter().map(TopicPartitionListElem::offset).collect()
 }
 
