@@ -115,7 +115,7 @@ async fn every_record_is_stored_once_whatever_fails_and_whoever_reads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_comes_in_a_stream_is_stored_together_and_what_comes_alone_at_once() {
-    const PACE: Duration = Duration::from_secs(2);
+    const PACE: Duration = Duration::from_secs(4);
     let (topic, group, producer, memory) =
         (topic(1).await, unique("group"), producer(), Arc::new(Memory::default()));
     let mut settings = Settings::new(connection(), topic.as_str(), group.as_str());

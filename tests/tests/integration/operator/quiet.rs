@@ -26,7 +26,7 @@ const FOREIGN: (usize, usize) = (100, 500_000);
 const MARK: (&str, &str) = ("foreign", "yes");
 /// What a process may take more from one moment to the next, which is the allocator's doing: a small part of what is
 /// foreign.
-pub(super) const NOISE: f64 = 8_000_000.0;
+pub(super) const NOISE: f64 = 12_000_000.0;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fleet_at_rest_asks_for_nothing_and_what_is_foreign_is_not_even_noticed() {

@@ -11,7 +11,7 @@ use super::{Stage, api, make};
 use crate::endpoint;
 
 /// Longer than a release takes on busy processors, and shorter than EC2 is waited for once: 25 s.
-const SOON: Duration = Duration::from_secs(15);
+const SOON: Duration = Duration::from_secs(20);
 /// More than are worked on at once.
 const CROWD: usize = 24;
 
