@@ -238,7 +238,7 @@ async fn asked_for() -> BTreeSet<(Option<String>, String)> {
     let _side = Side::start(&client, &upkeep);
     let _caches = Caches::start(&client, &Wiring { upkeep, queue, strays: Strays::default() });
     // All are begun at once.
-    let until = tokio::time::Instant::now() + Duration::from_secs(10);
+    let until = tokio::time::Instant::now() + Duration::from_secs(30);
     let mut beat = tokio::time::interval(Duration::from_millis(10));
     let wanted = watched(IN_NAMESPACES).count() + watched(IN_THE_CLUSTER).count();
     while asked.lock().unwrap().len() < wanted && tokio::time::Instant::now() < until {

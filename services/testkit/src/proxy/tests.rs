@@ -8,7 +8,7 @@ use super::*;
 /// How long something is waited for that must not come.
 const SOON: Duration = Duration::from_millis(200);
 /// How long something is waited for that must come.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server that repeats what it hears, behind a proxy.
 async fn echo() -> Proxy {
