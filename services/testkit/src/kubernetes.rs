@@ -19,7 +19,8 @@ pub async fn client(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
         Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
     let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
-    config.connect_timeout = Some(Duration::from_secs(5));
+    // Beside all other tests an API server may take long to greet.
+    config.connect_timeout = Some(Duration::from_secs(30));
     config.read_timeout = Some(Duration::from_secs(30));
     // Or the time that a connection lay idle counts too, and a request sent at the end of it is cut off at once.
     config.reset_reader_on_write = true;

@@ -98,7 +98,9 @@ impl Own {
         let note = ConfigMap { metadata, ..ConfigMap::default() };
         let mut reached = 0;
         while reached <= version {
-            let made = notes.create(&PostParams::default(), &note).await.unwrap();
+            // Just started, it may take long with its first requests.
+            let written = async || notes.create(&PostParams::default(), &note).await.ok();
+            let made = eventually(START, "a note", written).await;
             reached = made.metadata.resource_version.unwrap().parse().unwrap();
         }
     }
