@@ -260,7 +260,7 @@ mod tests {
         };
         let order: Vec<Place> = (1..=count).map(|partition| Place { partition, silent: false }).collect();
         let asked = ask(&order, Instant::now() + Duration::from_mins(1), question);
-        let answers = tokio::time::timeout(Duration::from_secs(20), asked).await.unwrap();
+        let answers = tokio::time::timeout(Duration::from_secs(30), asked).await.unwrap();
         let well: Vec<i32> = answers.values().flatten().copied().collect();
         assert_eq!(well, (silent + 1..=count).collect::<Vec<_>>());
         assert_eq!(answers.len(), order.len());

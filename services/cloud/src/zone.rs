@@ -331,7 +331,7 @@ mod tests {
             Arc::new(move |_| gated(begun.clone(), Arc::clone(&gate), Arc::clone(&carried_out)).boxed());
         let queue = start(send, Gathering::default());
         let mut begins = async || {
-            let begun = tokio::time::timeout(Duration::from_secs(10), begins.recv()).await;
+            let begun = tokio::time::timeout(Duration::from_secs(30), begins.recv()).await;
             begun.expect("the request before is given up").unwrap();
         };
         let leaving = sent(&queue, &["a"]).await;

@@ -373,7 +373,7 @@ mod tests {
         let begun = tokio::spawn(within(change(waits, Arc::clone(&sent)).boxed()));
         tokio::task::yield_now().await;
         candidate.send_replace(None);
-        let ended = tokio::time::timeout(Duration::from_secs(10), begun).await.expect("given up");
+        let ended = tokio::time::timeout(Duration::from_secs(30), begun).await.expect("given up");
         assert!(ended.unwrap().unwrap_err().outcome_unknown());
         assert!(turn.send(()).is_err() && !sent.load(SeqCst), "given up");
         candidate.send_replace(Some(Instant::now() + LONG));

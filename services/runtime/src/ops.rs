@@ -198,7 +198,7 @@ mod tests {
         let connection = tokio::net::TcpStream::connect(address).await.unwrap();
         stop.cancel();
         drop(connection);
-        tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(30), server).await.unwrap().unwrap();
     }
 
     #[tokio::test]

@@ -90,6 +90,6 @@ mod tests {
         let stop = on_signal().unwrap();
         assert!(!stop.is_cancelled());
         nix::sys::signal::raise(nix::sys::signal::SIGTERM).unwrap();
-        tokio::time::timeout(Duration::from_secs(10), stop.cancelled()).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(30), stop.cancelled()).await.unwrap();
     }
 }

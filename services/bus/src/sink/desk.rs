@@ -291,7 +291,7 @@ mod tests {
         let stored = |shelves: &Shelves| shelves.storing() == 0;
         let asked_again = |shelves: &Shelves| !shelves.to_seek().is_empty();
         let done = until(desk, |shelves| (works && stored(shelves)) || asked_again(shelves));
-        tokio::time::timeout(Duration::from_secs(20), done).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(30), done).await.unwrap();
     }
 
     /// Remembers when which batch was stored.
@@ -336,7 +336,7 @@ mod tests {
         for offset in 0..5 {
             desk.accept(Record::bare(0, offset));
         }
-        tokio::time::timeout(Duration::from_secs(20), notes.count(5)).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(30), notes.count(5)).await.unwrap();
         let stored = lock(&notes.0).clone();
         assert_eq!(stored.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [1, 4]);
         assert!(stored[1].0 - begun >= PACE, "the place rests: {stored:?}");

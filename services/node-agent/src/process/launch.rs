@@ -213,7 +213,7 @@ mod tests {
     }
 
     async fn ended(run_dir: &Path) -> Option<i32> {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
         let mut look = tokio::time::interval(Duration::from_millis(5));
         loop {
             look.tick().await;
@@ -251,7 +251,7 @@ mod tests {
         spawn(&launch).await.unwrap();
         Processes.kill_session(&launch.run_dir);
         assert_eq!(ended(&launch.run_dir).await, None);
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
         let mut look = tokio::time::interval(Duration::from_millis(5));
         while !super::super::with_variable(STACK_VARIABLE, &launch.stack).is_empty() {
             assert!(tokio::time::Instant::now() < deadline);

@@ -13,7 +13,7 @@ use super::*;
 use crate::{Health, ops};
 
 /// Within this all is done that is waited for.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(30);
 /// A silence that ends nothing here.
 const ENDLESS: Duration = Duration::from_hours(1);
 /// A silence that ends what is tested.

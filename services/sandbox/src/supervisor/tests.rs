@@ -11,7 +11,7 @@ use crate::process::{self, Process, STACK_MARKER};
 use crate::stack::{Check, Layout, Program, Programs};
 
 /// Nothing here should take a fraction of it.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// A stack of shell commands in a folder of its own, with a supervisor in a thread.
 struct Scene {

@@ -73,7 +73,7 @@ impl Handler for Puppet {
 }
 
 /// How long a test waits for something before it fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of content of each record; keys have one more.
 const PAYLOAD: usize = 99;
 
