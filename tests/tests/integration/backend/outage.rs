@@ -19,7 +19,12 @@ const SAID: Duration = Duration::from_secs(15);
 async fn app_on(url: String) -> App {
     let settings = Settings { acquire: Duration::from_secs(1), ..Settings::default() };
     let store = Store::connect(&url, &settings).unwrap();
-    store.migrate().await.unwrap();
+    // A busy machine may take longer than it waits for to open a connection; then it has one.
+    eventually(PATIENCE, "tables", async || {
+        store.migrate().await.ok()?;
+        store.clusters().await.ok()
+    })
+    .await;
     App::over(store, url).await
 }
 
@@ -38,7 +43,7 @@ async fn insist(app: &App, name: &str) -> Value {
 async fn while_postgres_is_down_the_answer_says_so_and_then_all_goes_on() {
     let server = Server::primary().await.unwrap();
     let app = app_on(server.url()).await;
-    let made = app.created("trades").await;
+    let made = insist(&app, "trades").await;
     let mut stream = Stream::open(&app, text(&made["operation"]["id"]), None).await;
     assert_eq!(stream.next().await.unwrap().id, 1);
     server.stop("immediate").await.unwrap();
