@@ -94,7 +94,9 @@ fn finish(response: &mut Response, id: &str) {
     let failure = response.extensions_mut().remove::<Failure>();
     if let Some(failure) = failure.or_else(|| of_the_router(response.status())) {
         let Failure { mut problem, cause, .. } = failure;
-        *response.status_mut() = StatusCode::from_u16(problem.status).unwrap_or(response.status());
+        if let Ok(status) = StatusCode::from_u16(problem.status) {
+            *response.status_mut() = status;
+        }
         let reason = cause.unwrap_or_default();
         if problem.status >= 500 {
             tracing::error!(http.status = problem.status, problem.code, reason, "request failed");

@@ -46,13 +46,11 @@ impl Strangers {
             return Ok(None);
         }
         let place = self.0.places.acquire();
-        match runtime::deadline(PATIENCE, "a place among the strangers", place).await {
-            Ok(Ok(place)) => Ok(Some(place)),
-            Ok(Err(_)) | Err(_) => {
-                let detail = "very many come at once with tokens that were not seen before";
-                Err(Failure::too_many(detail, LATER))
-            }
+        if let Ok(Ok(place)) = runtime::deadline(PATIENCE, "a place among the strangers", place).await {
+            return Ok(Some(place));
         }
+        let detail = "very many come at once with tokens that were not seen before";
+        Err(Failure::too_many(detail, LATER))
     }
 
     /// Remembers whether a token was found to be valid.

@@ -128,64 +128,51 @@ async fn of_many_databases_of_one_name_one_is_made() {
     assert_eq!(app.counts().await, "1|1|1|1|1|1");
 }
 
+/// A request for a database that cannot be had, its status, and the field and rule that it names.
+const WRONG: &[(&str, u16, &str, &str)] = &[
+    ("{", 400, "", ""),
+    ("", 400, "", ""),
+    (r#"{"region":"eu-west-1"}"#, 422, "/name", "required"),
+    (r#"{"name":"a","region":"eu-west-1","colour":1}"#, 422, "/colour", "unknown_field"),
+    (r#"{"name":"a","region":"eu-west-1","storage":{"size":1}}"#, 422, "/storage/size", "unknown_field"),
+    (r#"{"name":"Bad","region":"eu-west-1"}"#, 422, "/name", "format"),
+    (r#"{"name":"a123456789b123456789c123456789d123456789e","region":"eu-west-1"}"#, 422, "/name", "format"),
+    (r#"{"name":"a","region":"mars-1"}"#, 422, "/region", "unknown"),
+    (r#"{"name":"a","region":""}"#, 422, "/region", "required"),
+    (r#"{"name":"a","region":"eu-west-1","version":"0.1"}"#, 422, "/version", "unknown"),
+    (
+        r#"{"name":"a","region":"eu-west-1","compute":{"instance_type":"x"}}"#,
+        422,
+        "/compute/instance_type",
+        "unknown",
+    ),
+    (r#"{"name":"a","region":"eu-west-1","storage":{"size_gib":1}}"#, 422, "/storage/size_gib", "range"),
+    (r#"{"name":"a","region":"eu-west-1","storage":{"size_gib":99999}}"#, 422, "/storage/size_gib", "range"),
+    (r#"{"name":"a","region":"eu-west-1","storage":{"size_gib":"1"}}"#, 422, "/storage/size_gib", "format"),
+    (
+        r#"{"name":"a","region":"eu-west-1","config":{"pg.password":"x"}}"#,
+        422,
+        "/config/pg.password",
+        "conflict",
+    ),
+    (
+        r#"{"name":"a","region":"eu-west-1","network":{"allowed_cidrs":["10.0.0.1/8"]}}"#,
+        422,
+        "/network/allowed_cidrs/0",
+        "format",
+    ),
+    (
+        r#"{"name":"a","region":"eu-west-1","network":{"exposure":"public"}}"#,
+        422,
+        "/network/allowed_cidrs",
+        "required",
+    ),
+];
+
 #[tokio::test]
 async fn what_is_wrong_is_named_and_nothing_is_stored() {
     let app = App::new().await;
-    let table: &[(&str, u16, &str, &str)] = &[
-        ("{", 400, "", ""),
-        ("", 400, "", ""),
-        (r#"{"region":"eu-west-1"}"#, 422, "/name", "required"),
-        (r#"{"name":"a","region":"eu-west-1","colour":1}"#, 422, "/colour", "unknown_field"),
-        (r#"{"name":"a","region":"eu-west-1","storage":{"size":1}}"#, 422, "/storage/size", "unknown_field"),
-        (r#"{"name":"Bad","region":"eu-west-1"}"#, 422, "/name", "format"),
-        (
-            r#"{"name":"a123456789b123456789c123456789d123456789e","region":"eu-west-1"}"#,
-            422,
-            "/name",
-            "format",
-        ),
-        (r#"{"name":"a","region":"mars-1"}"#, 422, "/region", "unknown"),
-        (r#"{"name":"a","region":""}"#, 422, "/region", "required"),
-        (r#"{"name":"a","region":"eu-west-1","version":"0.1"}"#, 422, "/version", "unknown"),
-        (
-            r#"{"name":"a","region":"eu-west-1","compute":{"instance_type":"x"}}"#,
-            422,
-            "/compute/instance_type",
-            "unknown",
-        ),
-        (r#"{"name":"a","region":"eu-west-1","storage":{"size_gib":1}}"#, 422, "/storage/size_gib", "range"),
-        (
-            r#"{"name":"a","region":"eu-west-1","storage":{"size_gib":99999}}"#,
-            422,
-            "/storage/size_gib",
-            "range",
-        ),
-        (
-            r#"{"name":"a","region":"eu-west-1","storage":{"size_gib":"1"}}"#,
-            422,
-            "/storage/size_gib",
-            "format",
-        ),
-        (
-            r#"{"name":"a","region":"eu-west-1","config":{"pg.password":"x"}}"#,
-            422,
-            "/config/pg.password",
-            "conflict",
-        ),
-        (
-            r#"{"name":"a","region":"eu-west-1","network":{"allowed_cidrs":["10.0.0.1/8"]}}"#,
-            422,
-            "/network/allowed_cidrs/0",
-            "format",
-        ),
-        (
-            r#"{"name":"a","region":"eu-west-1","network":{"exposure":"public"}}"#,
-            422,
-            "/network/allowed_cidrs",
-            "required",
-        ),
-    ];
-    for (body, status, pointer, rule) in table {
+    for (body, status, pointer, rule) in WRONG {
         let request = app.request(&app.acme, Method::POST, "/v1/databases").header("Idempotency-Key", "k");
         let answer = app.send(request.header("Content-Type", "application/json").body(*body)).await;
         assert_eq!(answer.status.as_u16(), *status, "{body}: {answer:?}");

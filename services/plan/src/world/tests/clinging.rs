@@ -85,6 +85,9 @@ fn runs_there(world: &World) -> bool {
     on.is_some() && on == second
 }
 
+/// What differs here.
+type Change = fn(&mut World);
+
 /// Of two clusters of one name the other has its own copy of the resource, and lets the database run.
 #[test]
 fn a_machine_to_which_another_cluster_gave_the_disk_is_not_ended() {
@@ -105,7 +108,7 @@ fn a_machine_to_which_another_cluster_gave_the_disk_is_not_ended() {
         goes_with_machine: false,
     }];
     resumed.instances.push(machine);
-    let changes: [(&str, fn(&mut World), bool); 5] = [
+    let changes: [(&str, Change, bool); 5] = [
         ("nothing here knows it", |_| {}, true),
         (
             "this resource gave its number",
