@@ -258,9 +258,8 @@ fn restart(world: &World<'_>, plan: &mut Plan, (pod, is_current): (&Pod, bool), 
 fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<Cow<'static, str>> {
     let stateful_set = world.observed.children.stateful_set.as_deref();
     if pod.metadata.deletion_timestamp.is_some() {
-        let text = "waiting for QuestDB to stop";
-        let held = going::held(world.observed.at, Kind::Pod, &pod.metadata);
-        Some(held.map_or_else(|| text.into(), |held| format!("{text}; {held}").into()))
+        let held = going::held(world.observed.at, Kind::Pod, &pod.metadata).map(|held| format!("; {held}"));
+        Some(format!("waiting for QuestDB to stop{}", held.unwrap_or_default()).into())
     } else if !stateful_set.is_some_and(unmade::is_seen) {
         Some("waiting for the StatefulSet's controller to see the change".into())
     } else if !is_told(world) {
