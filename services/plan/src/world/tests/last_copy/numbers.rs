@@ -10,6 +10,7 @@ use super::{copied, destroys, passes, said, succeeded};
 use crate::fixture::{settings, validated};
 use crate::world::tests::model::World;
 use crate::world::tests::runner::troubles_at;
+use crate::world::tests::silent::say;
 use crate::world::tests::{pass, settle};
 use crate::{Plan, Step, Unseen, plan, suspended};
 
@@ -29,6 +30,7 @@ fn a_number_that_is_written_back_makes_no_old_copy_count() {
         change(&mut world, |spec| spec.deletion_protection = false);
         let mut world = on_the_way(world, |_| {}, forgotten);
         world.instances.clear();
+        say(&mut world, "Unknown");
         if wiped {
             world.wipe();
             let annotations = world.resource.metadata.annotations.as_mut().unwrap();
