@@ -38,6 +38,12 @@ async fn a_leader_that_slept_until_somebody_else_led_changes_nothing_when_it_wak
     let beside = Front::before(&subject.rig.rights(&lease).await).await;
     let heir = subject.rig.spawn((&lease, &beside.kubeconfig(&folder)), &[], &[]);
     heir.ready().await;
+    // It made the lease, and renews it two seconds later at the earliest.
+    eventually(PATIENCE, "a renewal", async || {
+        let renews = |seen: &Seen| seen.is_of_lease() && seen.method == Method::PUT;
+        (!front.seen(renews).is_empty()).then_some(())
+    })
+    .await;
     sleeper.halt().await.unwrap();
     holder(&subject.rig, &lease, &led).await;
     was_taken_in_time(&subject.rig, &lease, (&front, &beside)).await;
