@@ -213,8 +213,12 @@ pub fn owner(metadata: &ObjectMeta) -> Option<&str> {
     (!own && !owner.is_empty()).then_some(owner)
 }
 
-/// Name and uid of the resource for which a key was handed out in a Secret.
+/// Name and uid of the resource for which a key was handed out in a Secret. Of one that is being deleted nothing is left to be done:
+/// whoever holds it by a finalizer lets it go.
 fn handed_out_for(metadata: &ObjectMeta) -> Option<(&str, &str)> {
+    if metadata.deletion_timestamp.is_some() {
+        return None;
+    }
     let (resource, _) = names::of_drawn_key(metadata.name.as_deref()?)?;
     Some((resource, mark(metadata)?))
 }

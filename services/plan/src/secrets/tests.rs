@@ -65,6 +65,11 @@ fn for_whom_a_key_was_handed_out_its_name_and_its_mark_say() {
     assert_eq!(told(given), (1, Vec::new()));
     let own = metadata(&names::credentials(&subject.name), &json!({ names::RESOURCE: subject.uid }));
     assert_eq!(concerned(&own), None);
+    let going = json!({
+        "name": name, "annotations": { names::RESOURCE: subject.uid }, "deletionTimestamp": "2026-01-01T00:00:00Z",
+    });
+    let going: ObjectMeta = serde_json::from_value(going).unwrap();
+    assert_eq!(concerned(&going), None, "it was revoked");
 }
 
 #[test]
