@@ -103,6 +103,13 @@ pub(super) fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
     let records = world.observed.dns.records.as_deref();
     let mut changes = records.map(|records| name::releases(world, records)).unwrap_or_default();
     let is_answer = |change: &RecordChange| change.record().kind == RecordKind::A;
+    let left = name::withdrawn(&world.observed.dns.left, &world.validated.subject);
+    if changes.iter().chain(&left).any(is_answer)
+        && let Some(text) = served_elsewhere(world)
+    {
+        plan.say(Part::DnsRelease, State::Broken(format!("the name is left as it is: {text}")));
+        return false;
+    }
     // All else that is done about a name takes records away.
     let puts_back = changes.iter().any(|change| matches!(change, RecordChange::Create(_)));
     if !is_told && changes.iter().any(is_answer) {
@@ -110,7 +117,7 @@ pub(super) fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
         plan.wait(Part::DnsRelease, "the name is about to be taken out of service");
         return false;
     }
-    changes.extend(name::withdrawn(&world.observed.dns.left, &world.validated.subject));
+    changes.extend(left);
     if changes.is_empty() {
         return true;
     }
@@ -123,6 +130,14 @@ pub(super) fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
     plan.actions.push(Action { step, part, reason, puts_right: puts_back });
     plan.wait(Part::DnsRelease, "the name is being taken out of service");
     false
+}
+
+/// What is said of a machine that is not ended, because another cluster serves the database there, while this one's is to stop.
+fn served_elsewhere(world: &World<'_>) -> Option<String> {
+    if world.validated.goal == Goal::Serve {
+        return None;
+    }
+    world.observed.account.instances.iter().find_map(|instance| former::elsewhere(world, instance))
 }
 
 fn stop_pod(world: &World<'_>, plan: &mut Plan) -> bool {

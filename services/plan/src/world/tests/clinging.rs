@@ -1,9 +1,12 @@
 //! A disk that does not leave a machine where QuestDB runs no more: after a while people are told who has it, and the way out. So they are of
 //! an object that somebody holds.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use cloud::{Attachment, AttachmentState, ClientToken, InstanceId, InstanceState, Role, VolumeState, key};
+use cloud::{
+    Attachment, AttachmentState, ClientToken, DnsRecord, InstanceId, InstanceState, Role, VolumeState, key,
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -89,8 +92,7 @@ fn runs_there(world: &World) -> bool {
 type Change = fn(&mut World);
 
 /// Of two clusters of one name the other has its own copy of the resource, and lets the database run.
-#[test]
-fn a_machine_to_which_another_cluster_gave_the_disk_is_not_ended() {
+fn resumed_elsewhere() -> World {
     let subject = subject();
     let mut resumed = paused();
     let mut machine = serving().instances.remove(0);
@@ -108,6 +110,12 @@ fn a_machine_to_which_another_cluster_gave_the_disk_is_not_ended() {
         goes_with_machine: false,
     }];
     resumed.instances.push(machine);
+    resumed
+}
+
+#[test]
+fn a_machine_to_which_another_cluster_gave_the_disk_is_not_ended() {
+    let resumed = resumed_elsewhere();
     let changes: [(&str, Change, bool); 5] = [
         ("nothing here knows it", |_| {}, true),
         (
@@ -141,6 +149,27 @@ fn a_machine_to_which_another_cluster_gave_the_disk_is_not_ended() {
         let ends = planned.actions.iter().any(|action| matches!(action.step, Step::WriteReleased { .. }));
         assert!(!(is_told && ends), "{what}: {:#?}", planned.actions);
     }
+}
+
+#[test]
+fn the_name_that_leads_to_a_machine_of_another_cluster_is_left() {
+    let mut world = resumed_elsewhere();
+    let planned = |world: &World| {
+        let seen = &world.resource;
+        crate::plan(seen, &validated(seen), &world.look(), &settings())
+    };
+    let name = world.records[0].name.clone();
+    world.records.push(DnsRecord::a(&name, 30, Ipv4Addr::new(10, 0, 0, 9)));
+    let found = planned(&world);
+    let told = found.state(Part::DnsRelease);
+    assert!(matches!(told, Some(State::Broken(text)) if text.contains("another cluster")), "{told:?}");
+    let changes = |step: &Step| matches!(step, Step::ChangeRecords { .. } | Step::WriteReleased { .. });
+    assert!(!found.actions.iter().any(|action| changes(&action.step)), "{:#?}", found.actions);
+    // Nobody is to be sent to one that does not run.
+    world.instances.last_mut().unwrap().state = InstanceState::Stopped;
+    let found = planned(&world);
+    let told = found.state(Part::DnsRelease);
+    assert!(matches!(told, Some(State::Running(_))), "{told:?}");
 }
 
 /// Whoever has put a finalizer on it may have gone away without it.
