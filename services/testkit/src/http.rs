@@ -90,9 +90,11 @@ async fn answered(request: impl Fn() -> reqwest::RequestBuilder) -> anyhow::Resu
     .await
 }
 
-/// Whether asking again may help.
+/// Whether asking again may help. A backend that has just started looks only a few tokens up at once, and says 429 to others where
+/// Postgres takes long to answer.
 fn is_passing(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<reqwest::Error>().is_some() || error.to_string().starts_with("503")
+    let text = error.to_string();
+    error.downcast_ref::<reqwest::Error>().is_some() || text.starts_with("503") || text.starts_with("429")
 }
 
 /// Sends and reads JSON.

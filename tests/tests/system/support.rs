@@ -67,12 +67,14 @@ pub(crate) async fn create(
     console.post("/v1/databases", &body).await
 }
 
-/// Sends a request, again while the API cannot be reached or is not ready: with the same idempotency key it is the same one.
+/// Sends a request, again while the API cannot be reached, is not ready, or has just started and looks too many tokens up: with the
+/// same idempotency key it is the same one.
 pub(crate) async fn answered(request: &RequestBuilder) -> Response {
+    let passing = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS];
     eventually(ROAD, "an answer of the API", async || {
         let again = request.try_clone().expect("a body that is sent whole");
         let answer = again.send().await.ok()?;
-        (answer.status() != StatusCode::SERVICE_UNAVAILABLE).then_some(answer)
+        (!passing.contains(&answer.status())).then_some(answer)
     })
     .await
 }
