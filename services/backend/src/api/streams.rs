@@ -136,9 +136,8 @@ impl Streams {
         if asked.is_empty() {
             return Ok(());
         }
-        let read = runtime::deadline(DEADLINE, "tokens of event streams", store.valid_tokens(&asked)).await;
-        let valid = read.map_err(|late| late.to_string())?;
-        self.end_without(&asked, &valid.map_err(|error| runtime::telemetry::chain(&error))?);
+        let valid = answer("tokens of event streams", store.valid_tokens(&asked)).await?;
+        self.end_without(&asked, &valid);
         Ok(())
     }
 
@@ -150,12 +149,7 @@ impl Streams {
     /// Ends the streams of those of the tokens that were asked for which are valid no more: whoever comes again with one is told so.
     fn end_without(&self, asked: &BTreeSet<Uuid>, valid: &BTreeSet<Uuid>) {
         let may_read = |token: &Uuid| valid.contains(token) || !asked.contains(token);
-        let mut state = self.lock();
-        let before = state.open.len();
-        state.open.retain(|_, reader| may_read(&reader.token));
-        let ended = before - state.open.len();
-        self.count(&state);
-        drop(state);
+        let ended = self.keep(|_, reader| may_read(&reader.token));
         if ended > 0 {
             tracing::info!(
                 streams = ended,
@@ -171,9 +165,8 @@ impl Streams {
             return Ok(());
         }
         let operations: Vec<OperationId> = asked.values().copied().collect();
-        let read = runtime::deadline(DEADLINE, "followed operations", store.last_events(&operations)).await;
-        let last = read.map_err(|late| late.to_string())?;
-        self.end_beyond(&asked, &last.map_err(|error| runtime::telemetry::chain(&error))?);
+        let last = answer("followed operations", store.last_events(&operations)).await?;
+        self.end_beyond(&asked, &last);
         Ok(())
     }
 
@@ -189,12 +182,7 @@ impl Streams {
             let last = last.get(&reader.operation);
             last.is_none_or(|(last, ended)| reader.sent > *last || (*ended && reader.sent == *last))
         };
-        let mut state = self.lock();
-        let before = state.open.len();
-        state.open.retain(|number, reader| !asked.contains_key(number) || !is_beyond(reader));
-        let ended = before - state.open.len();
-        self.count(&state);
-        drop(state);
+        let ended = self.keep(|number, reader| !asked.contains_key(&number) || !is_beyond(reader));
         if ended > 0 {
             tracing::warn!(
                 streams = ended,
@@ -203,16 +191,23 @@ impl Streams {
         }
     }
 
+    /// Keeps only these streams, by their numbers. Says how many end.
+    fn keep(&self, stays: impl Fn(u64, &Reader) -> bool) -> usize {
+        let mut state = self.lock();
+        let before = state.open.len();
+        state.open.retain(|number, reader| stays(*number, reader));
+        self.count(&state);
+        before - state.open.len()
+    }
+
     /// Reads once and hands over what is new. Says whether some operation has more.
     async fn feed(&self, store: &Store) -> Result<bool, String> {
         let positions = self.positions();
         if positions.is_empty() {
             return Ok(false);
         }
-        let read =
-            runtime::deadline(DEADLINE, "operation events", store.events_after(&positions, EACH)).await;
-        let events = read.map_err(|late| late.to_string())?;
-        let Events { events, unreadable } = events.map_err(|error| runtime::telemetry::chain(&error))?;
+        let asked = answer("operation events", store.events_after(&positions, EACH));
+        let Events { events, unreadable } = asked.await?;
         let full = events.chunk_by(|one, next| one.operation == next.operation);
         let more = full.map(<[Event]>::len).max() >= Some(EACH as usize);
         let taken = self.deliver(&events);
@@ -250,12 +245,7 @@ impl Streams {
     /// Their readers come again, and a newer program may be there by then.
     fn end_before(&self, event: &UnreadableEvent, reached: i64) {
         let UnreadableEvent { operation, number, error } = event;
-        let mut state = self.lock();
-        let before = state.open.len();
-        state.open.retain(|_, reader| reader.operation != *operation || reader.sent < reached);
-        let ended = before - state.open.len();
-        self.count(&state);
-        drop(state);
+        let ended = self.keep(|_, reader| reader.operation != *operation || reader.sent < reached);
         if ended > 0 {
             tracing::error!(
                 operation.id = %operation,
@@ -316,6 +306,15 @@ fn failed(reason: &str, retry: &mut Retry) -> Duration {
         tracing::warn!(reason, "event streams wait: their events cannot be read");
     }
     retry.next_delay().max(POLL)
+}
+
+/// What the store answers in time, or in words why it does not.
+async fn answer<T>(
+    what: &'static str,
+    asked: impl Future<Output = Result<T, store::Error>>,
+) -> Result<T, String> {
+    let read = runtime::deadline(DEADLINE, what, asked).await.map_err(|late| late.to_string())?;
+    read.map_err(|error| runtime::telemetry::chain(&error))
 }
 
 #[cfg(test)]
