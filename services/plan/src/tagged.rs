@@ -82,8 +82,14 @@ pub(crate) fn machine_of(subject: &Subject, node: &Node) -> Option<InstanceId> {
     if build::node_value(subject, names::generation_of_node(label)?) != *label {
         return None;
     }
-    let (_, id) = node.spec.as_ref()?.provider_id.as_deref()?.rsplit_once('/')?;
+    let id = instance_of(node)?;
     (!id.is_empty()).then(|| InstanceId::new(id))
+}
+
+/// The instance that a Node says it is, wherever that is: by its provider id, which nobody can change.
+pub fn instance_of(node: &Node) -> Option<&str> {
+    let (_, id) = node.spec.as_ref()?.provider_id.as_deref()?.rsplit_once('/')?;
+    Some(id)
 }
 
 /// The disk that a database had, unless that was seen to end: by the last report or, where that was lost, by our `PersistentVolume`,

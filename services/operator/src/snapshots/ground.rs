@@ -168,8 +168,7 @@ pub(super) fn known(
 pub(super) fn machine_of(pod: &Pod, nodes: &[Arc<Node>]) -> Option<InstanceId> {
     let on = pod.spec.as_ref()?.node_name.as_ref()?;
     let node = nodes.iter().find(|node| node.metadata.name.as_ref() == Some(on))?;
-    let (_, machine) = node.spec.as_ref()?.provider_id.as_deref()?.rsplit_once('/')?;
-    Some(InstanceId::new(machine))
+    plan::instance_of(node).map(InstanceId::new)
 }
 
 /// Why a disk is not the one that a pod on this machine has; on any machine, where it is not known on which the pod is.

@@ -14,6 +14,7 @@ use cloud::{Attachment, Instance, InstanceId, Tags, Volume, key};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 
 use crate::Subject;
+use crate::tagged::instance_of;
 
 /// Another resource that stands for the same database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,11 +126,7 @@ impl<'a> Standing<'a> {
 
     /// Whether a machine is a Node of the database here, by what nobody can change.
     fn is_node(&self, machine: &InstanceId) -> bool {
-        self.nodes.iter().any(|node| {
-            let provider = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-            let id = provider.and_then(|provider| provider.rsplit_once('/')).map(|(_, id)| id);
-            id == Some(machine.as_str())
-        })
+        self.nodes.iter().any(|node| instance_of(node) == Some(machine.as_str()))
     }
 
     /// The living disk that a `PersistentVolume` says is this very resource's.

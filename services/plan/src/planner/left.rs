@@ -14,6 +14,7 @@ use super::existing::living;
 use super::machine::{generation_of, is_ready};
 use super::ready::{is_abandoned, is_open};
 use super::{World, former};
+use crate::tagged::instance_of;
 use crate::{Validated, build};
 
 /// A machine that a database can do without, as far as was seen, and how that is to be proved.
@@ -142,9 +143,7 @@ impl Left {
 
     /// Whether a Node is the machine, wherever that is: by what nobody can change.
     fn has_become(&self, node: &Node) -> bool {
-        let provider = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        let machine = provider.and_then(|provider| provider.rsplit_once('/'));
-        machine.is_some_and(|(_, machine)| machine == self.instance.as_str())
+        instance_of(node) == Some(self.instance.as_str())
     }
 
     fn is_meant(&self, spec: &PodSpec) -> bool {

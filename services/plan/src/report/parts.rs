@@ -9,6 +9,7 @@ use resources::{NodeStatus, QuestDB, QuestDBStatus, StepState, StepStatus, Volum
 use super::name::{self, endpoints};
 use super::{Outcome, reach};
 use crate::change::image_of_pod;
+use crate::tagged::instance_of;
 use crate::upgrade::version_of;
 use crate::{Goal, Part, State, pod_is_ready, serving};
 
@@ -85,10 +86,8 @@ fn node(status: &mut QuestDBStatus, outcome: &Outcome<'_>, instance: Option<&Ins
         }
         return;
     };
-    let of_instance = outcome.observed.children.nodes.iter().find(|node| {
-        let provider = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        provider.is_some_and(|provider| provider.ends_with(&format!("/{}", instance.id)))
-    });
+    let mut nodes = outcome.observed.children.nodes.iter();
+    let of_instance = nodes.find(|node| instance_of(node) == Some(instance.id.as_str()));
     let conditions = of_instance.and_then(|node| node.status.as_ref()?.conditions.as_deref());
     status.node = Some(NodeStatus {
         name: of_instance.and_then(|node| node.metadata.name.clone()),
