@@ -178,8 +178,8 @@ pub(crate) mod tests {
     use crate::decide::tests::{RULES, record};
     use crate::decide::{Work, decide};
 
-    pub(crate) fn member() -> Member {
-        let cluster = Cluster {
+    pub(crate) fn cluster() -> Cluster {
+        Cluster {
             id: "eu-west-1".parse().unwrap(),
             region: "eu-west-1".to_owned(),
             account: "000000000000".to_owned(),
@@ -189,8 +189,11 @@ pub(crate) mod tests {
             namespace_template: "qdb-{tenant}".to_owned(),
             state: ClusterState::Active,
             credentials: "file:eu-west-1.kubeconfig".to_owned(),
-        };
-        Member::new(cluster, 4)
+        }
+    }
+
+    pub(crate) fn member() -> Member {
+        Member::new(cluster(), 4)
     }
 
     /// Of a server that says the same to everything.

@@ -252,17 +252,7 @@ mod tests {
     }
 
     fn cluster(state: ClusterState) -> Cluster {
-        Cluster {
-            id: "eu-west-1".parse().unwrap(),
-            region: "eu-west-1".to_owned(),
-            account: "000000000000".to_owned(),
-            zones: std::collections::BTreeMap::new(),
-            hosted_zone_id: "Z1".to_owned(),
-            dns_suffix: "example.com".to_owned(),
-            namespace_template: "qdb-{tenant}".to_owned(),
-            state,
-            credentials: "file:one".to_owned(),
-        }
+        Cluster { state, ..crate::apply::tests::cluster() }
     }
 
     #[test]

@@ -351,17 +351,8 @@ mod tests {
     }
 
     fn registry(state: ClusterState, credentials: &str) -> store::Registry {
-        let cluster = Cluster {
-            id: "eu-west-1".parse().unwrap(),
-            region: "eu-west-1".to_owned(),
-            account: "000000000000".to_owned(),
-            zones: BTreeMap::new(),
-            hosted_zone_id: "Z1".to_owned(),
-            dns_suffix: "example.com".to_owned(),
-            namespace_template: "qdb-{tenant}".to_owned(),
-            state,
-            credentials: credentials.to_owned(),
-        };
+        let cluster = crate::apply::tests::cluster();
+        let cluster = Cluster { state, credentials: credentials.to_owned(), ..cluster };
         let at = jiff::Timestamp::UNIX_EPOCH;
         let record = store::ClusterRecord { cluster, created_at: at, updated_at: at };
         store::Registry { clusters: vec![record], unreadable: Vec::new() }
