@@ -171,9 +171,14 @@ impl<'a> View<'a> {
         problems
     }
 
+    /// Whether a way leads to a port that stays shut. A key that was asked for and is not there yet will open it, or
+    /// something else is said of it.
     fn wants_route_to_nothing(&self) -> bool {
         let ingress = self.validated.reach.ingress.as_ref();
-        ingress.is_some_and(|(_, wish)| wish.ilp.is_some()) && !self.has(names::secret::ILP_KEYS)
+        let is_keyed = self.has(names::secret::ILP_KEYS)
+            || !self.drawn().is_empty()
+            || !self.candidates(Credential::Ilp).is_empty();
+        ingress.is_some_and(|(_, wish)| wish.ilp.is_some()) && !is_keyed
     }
 }
 

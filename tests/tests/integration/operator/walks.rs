@@ -101,7 +101,7 @@ impl Walk {
         };
         let (walked, fresh) = (picture(&self.walker).await, picture(&self.fresh).await);
         picture::assert_whole(&fresh);
-        let texts = picture::differences(walked, &fresh);
+        let texts = picture::differences(walked, fresh);
         let first = texts.iter().take(SHOWN).fold(String::new(), |all, text| all + "\n    " + text);
         (!texts.is_empty()).then(|| format!("{}\n  {} differences:{first}", self.story(), texts.len()))
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{NodeSpec, Taint};
 use resources::names::condition;
 use resources::{
-    IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, Phase, RouteSpec, RunState, ServiceSpec, ServiceType,
-    TlsSpec,
+    CredentialsSpec, IlpSpec, IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, Phase, RouteSpec, RunState,
+    ServiceSpec, ServiceType, TlsSpec,
 };
 use serde_json::{Value, json};
 
+use super::credentials::watched;
 use super::model::World;
 use super::{check_serving, pass, phase, serving, settle, troubles, wish};
 use crate::fixture::resource;
@@ -92,6 +93,31 @@ fn every_step_may_fail_once_with_everything_asked_for() {
         assert_eq!(kinds(&world), [Kind::ServiceMonitor, Kind::IngressRoute, Kind::IngressRouteTcp]);
         assert_eq!(pass(&mut world, &mut 0, None, false).actions, []);
     }
+}
+
+#[test]
+fn a_way_to_the_line_protocol_waits_for_a_key_that_is_asked_for_and_is_told_of_without() {
+    let wanting = |drawn: &[&str]| {
+        let mut resource = resource(1);
+        let ilp = Some(RouteSpec { entry_points: vec!["questdb".to_owned()] });
+        resource.spec.network.ingress = Some(IngressSpec { ilp, ..IngressSpec::default() });
+        let drawn: Vec<String> = drawn.iter().map(|id| (*id).to_owned()).collect();
+        if !drawn.is_empty() {
+            let ilp = Some(IlpSpec { secret_name: None, drawn });
+            resource.spec.credentials = Some(CredentialsSpec { ilp, ..CredentialsSpec::default() });
+        }
+        let mut world = World::new(resource);
+        world.children.served = OTHERS.into_iter().collect();
+        world
+    };
+    let mut world = wanting(&["first"]);
+    watched(&mut world, |world, _| assert_eq!(condition(world, condition::CREDENTIALS_ACCEPTED), None));
+    assert_eq!(kinds(&world), [Kind::IngressRouteTcp]);
+
+    let mut world = wanting(&[]);
+    settle(&mut world, None, false);
+    let (status, text) = condition(&world, condition::CREDENTIALS_ACCEPTED).unwrap();
+    assert!(status == "False" && text.contains("shut without a key"), "{text}");
 }
 
 #[test]

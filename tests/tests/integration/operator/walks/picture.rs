@@ -222,7 +222,8 @@ fn status(resource: &QuestDB) -> Value {
     })
 }
 
-/// Conditions that, in their calm word, only those have who had something to say under them once.
+/// Conditions that, in their calm word, only those have who had something to say under them once: which of the two had
+/// it may be a matter of moments.
 const SAID_ONCE: [(&str, &str); 7] = [
     (condition::VOLUME_RESIZING, "False"),
     (condition::MOVING, "False"),
@@ -234,15 +235,21 @@ const SAID_ONCE: [(&str, &str); 7] = [
 ];
 
 /// What is not the same in the picture of a database that went a long way and in that of a fresh one.
-pub(super) fn differences(mut walked: Value, fresh: &Value) -> Vec<String> {
-    let said = fresh["status"]["conditions"].as_object().unwrap();
-    let conditions = walked["status"]["conditions"].as_object_mut().unwrap();
+pub(super) fn differences(mut walked: Value, mut fresh: Value) -> Vec<String> {
+    forget_once_said(&mut walked, &fresh);
+    forget_once_said(&mut fresh, &walked);
+    let mut texts = Vec::new();
+    compare("", &walked, &fresh, &mut texts);
+    texts
+}
+
+/// Takes off what was said once and is calm now, where the other never had to say it.
+fn forget_once_said(one: &mut Value, other: &Value) {
+    let said = other["status"]["conditions"].as_object().unwrap();
+    let conditions = one["status"]["conditions"].as_object_mut().unwrap();
     conditions.retain(|kind, word| {
         said.contains_key(kind) || !SAID_ONCE.iter().any(|(once, calm)| kind == once && word[0] == *calm)
     });
-    let mut texts = Vec::new();
-    compare("", &walked, fresh, &mut texts);
-    texts
 }
 
 fn compare(at: &str, walked: &Value, fresh: &Value, texts: &mut Vec<String>) {
