@@ -74,9 +74,12 @@ async fn list(
             Ok(found) => Some(found.items),
             // The kind has gone since.
             Err(kube::Error::Api(status)) if is_gone(&status) => Some(Vec::new()),
-            // Another test has just defined it.
-            Err(kube::Error::Api(status)) if is_to_come(&status) => None,
-            Err(error) => panic!("no list of {}: {error}", resource.kind),
+            // That is a refusal, and stays one.
+            Err(kube::Error::Api(status)) if !is_to_come(&status) => {
+                panic!("no list of {}: {status:?}", resource.kind)
+            }
+            // Another test has just defined it, or the API server is busy with all of them.
+            Err(_) => None,
         }
     })
     .await;
@@ -87,9 +90,9 @@ const fn is_gone(status: &Status) -> bool {
     status.code == 404
 }
 
-/// The API server is about to read what there is of a kind, and asks for patience.
+/// The API server is about to read what there is of a kind, or had no answer in time, and asks for patience.
 const fn is_to_come(status: &Status) -> bool {
-    matches!(status.code, 429 | 503)
+    matches!(status.code, 429 | 500..=599)
 }
 
 /// A picture of a database whose pod has this address.
