@@ -227,7 +227,7 @@ fn status(resource: &QuestDB) -> Value {
 
 /// Conditions that, in their calm word, only those have who had something to say under them once: which of the two had
 /// it may be a matter of moments.
-const SAID_ONCE: [(&str, &str); 7] = [
+const SAID_ONCE: [(&str, &str); 8] = [
     (condition::VOLUME_RESIZING, "False"),
     (condition::MOVING, "False"),
     (condition::UPGRADE_IN_PROGRESS, "False"),
@@ -235,6 +235,8 @@ const SAID_ONCE: [(&str, &str); 7] = [
     (condition::INTEGRATIONS_READY, "True"),
     (condition::REFERENCES_FOUND, "True"),
     (condition::CREDENTIALS_ACCEPTED, "True"),
+    // It tells of the operator's watches, one of which the API server may have refused for a moment, and of no wish.
+    (condition::NAMESPACE_SEEN, "True"),
 ];
 
 /// What is not the same in the picture of a database that went a long way and in that of a fresh one.
