@@ -30,8 +30,8 @@ use crate::provisioner::rig::Running;
 /// How long the way there and back may take, on two busy processors.
 const ROUND: Duration = PATIENCE.saturating_mul(2);
 
-/// The status of an answer by which the same is to be asked again.
-const BUSY: u16 = 503;
+/// The statuses of answers by which the same is to be asked again: Postgres is too busy, or with the look-up of tokens.
+const BUSY: [u16; 2] = [503, 429];
 
 /// What a test works with.
 struct Circle {
@@ -124,7 +124,7 @@ impl Circle {
             let answer = request.send().await.unwrap();
             let status = answer.status().as_u16();
             let told: Value = answer.json().await.unwrap();
-            (status != BUSY).then_some((status, told))
+            (!BUSY.contains(&status)).then_some((status, told))
         })
         .await
     }
