@@ -23,7 +23,7 @@ async fn many_programs_may_migrate_at_once() {
 #[tokio::test]
 async fn an_index_that_is_built_concurrently_waits_for_nobody_who_waits_for_it() {
     let url = testkit::fresh_database().await.unwrap();
-    let stores: Vec<Store> = (0..4).map(|_| Store::connect(&url, &Settings::default()).unwrap()).collect();
+    let stores: Vec<Store> = (0..4).map(|_| Store::connect(&url, &patient()).unwrap()).collect();
     let index = "-- no-transaction\ncreate index concurrently later_idx on databases (created_at)";
     let later = Schema::shipped().and(900, "later", index);
     let migrations = stores.iter().map(|store| store.migrate_to(&later));
