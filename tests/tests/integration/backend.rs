@@ -8,7 +8,7 @@ use ::backend::api::{Api, Gate, Limits, Streams};
 use ::backend::doorbell::Doorbell;
 use ::backend::metrics::Metrics;
 use ::backend::tokens::{self, Wish};
-use ::store::{Role, Store};
+use ::store::{Role, Settings, Store};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use runtime::connections::Bounds;
 use runtime::ops::Pages;
@@ -16,7 +16,7 @@ use runtime::{CancellationToken, Health};
 use serde_json::{Value, json};
 use testkit::query;
 
-use crate::support::database;
+use crate::support::{database, patient};
 
 mod access;
 mod aside;
@@ -66,6 +66,13 @@ impl App {
     async fn new() -> Self {
         let (store, url) = database().await;
         Self::over(store, url).await
+    }
+
+    /// The same for many who ask for the same rows at once: each waits for those before it, which a busy machine may take long with.
+    async fn crowded() -> Self {
+        let (_, url) = database().await;
+        let settings = Settings { lock: PATIENCE, statement: PATIENCE, ..patient() };
+        Self::over(Store::connect(&url, &settings).unwrap(), url).await
     }
 
     /// The same over a database that somebody made.

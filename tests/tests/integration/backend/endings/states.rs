@@ -393,7 +393,7 @@ async fn somebody(app: &App, id: &str, mut random: Random) -> Tally {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_comes_back_from_a_purge_whoever_asks_when() {
-    let app = App::new().await;
+    let app = App::crowded().await;
     let seed = u64::from(std::process::id());
     let mut sum = Tally::default();
     // Chance has a say in what happens: more rounds, up to where it is no accident that something did not.

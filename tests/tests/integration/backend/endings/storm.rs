@@ -206,7 +206,7 @@ async fn ends_never_move_whatever_happens_in_whatever_order() {
 }
 
 async fn storm(seed: u64) -> [u64; 6] {
-    let app = App::new().await;
+    let app = App::crowded().await;
     let mut databases = Vec::new();
     for number in 0..DATABASES {
         databases.push(id_of(&app.created(&format!("trades-{number}")).await));
