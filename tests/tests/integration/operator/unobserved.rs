@@ -53,8 +53,9 @@ const AT_ONCE: usize = 3;
 /// For how long at least, and how many milliseconds more that may be.
 const LEAST: Duration = Duration::from_secs(3);
 const MORE: u64 = 2_000;
-/// How often more an object is taken away where none has come and gone unseen.
-const MORE_TRIES: usize = 5;
+/// How often more an object is taken away where none has come and gone unseen: as often as makes that no accident on a machine that
+/// looks late.
+const MORE_TRIES: usize = 20;
 /// Between two looks at what is left.
 const BEAT: Duration = Duration::from_millis(200);
 
