@@ -68,7 +68,8 @@ impl App {
         Self::over(store, url).await
     }
 
-    /// The same for many who ask for the same rows at once: each waits for those before it, which a busy machine may take long with.
+    /// The same for many who ask for the same rows at once: each waits for those before it, and a busy machine may take long with
+    /// them.
     async fn crowded() -> Self {
         let (_, url) = database().await;
         let settings = Settings { lock: PATIENCE, statement: PATIENCE, ..patient() };

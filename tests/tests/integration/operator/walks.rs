@@ -40,8 +40,9 @@ use crate::support::stack;
 const SEED: &str = "SLIPWAY_WALKS_SEED";
 /// Walks at once. Each has a fresh database beside it.
 const WALKS: usize = 6;
-/// How long a wish may take among so many: a name that another took the place of is given back after half a minute.
-const LONG: Duration = Duration::from_mins(6);
+/// How long a wish may take among so many: a name that another took the place of is given back after half a minute, what failed
+/// for good is tried again within five, and as long QuestDB is told of what it is to read again before it is restarted.
+const LONG: Duration = Duration::from_mins(10);
 /// Most differences of a walk that are shown.
 const SHOWN: usize = 20;
 /// Kinds of others that wishes ask for.
