@@ -22,8 +22,9 @@ pub const RAISE: &str = "update cluster_observers o set term = heard.term + 1 fr
      returning o.cluster_id";
 
 impl Store {
-    /// Takes the cluster if nobody holds it. Gives the term, or `None` while another holds it. Whoever holds it
-    /// already keeps its term.
+    /// Takes the cluster if nobody else holds it. Gives the term, or `None` while another holds it. Whoever takes it again has
+    /// another term, too: it does not know any more what it saw, and the cluster may have been restored meanwhile. Under the
+    /// same term what it sees then would lose by its older resource versions, and what it does not see would not be missed.
     pub async fn observe_cluster(
         &self,
         cluster: &ClusterId,
@@ -34,8 +35,7 @@ impl Store {
             "insert into cluster_observers as t (cluster_id, holder, term, expires_at) \
              values ($1, $2, 1, clock_timestamp() + make_interval(secs => $3)) \
              on conflict (cluster_id) do update set holder = excluded.holder, expires_at = excluded.expires_at, \
-             term = case when t.holder = excluded.holder and t.expires_at > clock_timestamp() then t.term \
-             else t.term + 1 end \
+             term = t.term + 1 \
              where t.holder = excluded.holder or t.expires_at <= clock_timestamp() \
              returning term",
         )

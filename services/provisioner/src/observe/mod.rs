@@ -124,6 +124,7 @@ async fn hold(observer: &Observer, member: &Member, mut term: Term, stop: &Cance
             End::Restored => {
                 let next = observer.store.next_term(&member.cluster.id, &observer.holder, term);
                 let next = in_time(next).await;
+                // Where nobody knows what became of it, the cluster is taken anew, which has a term of its own.
                 let Ok(Some(next)) = next else { return (End::Lost, term) };
                 term = next;
                 book = Book::default();
