@@ -259,7 +259,8 @@ impl Store {
     }
 
     /// Makes states unpublished again, where they are still what should be, as far as the turn's cap allows. Says how
-    /// many; the relay does the rest.
+    /// many; the relay does the rest. A purge that is sent again makes a tombstone, whose own time has still to come: that
+    /// a former one should go is taken back.
     pub async fn resend(&self, turn: Turn, cap: u32, due: &[(DatabaseId, Position)]) -> Result<u64, Error> {
         let mut transaction = self.pool.begin().await.map_err(Error::from_sqlx)?;
         let granted = spend(&mut transaction, turn, cap, due.len()).await?;
@@ -272,7 +273,8 @@ impl Store {
             "with due as (select d.id from databases d \
              join unnest($1::uuid[], $2::bigint[], $3::bigint[]) as s (id, epoch, seq) \
              on s.id = d.id and s.epoch = d.epoch and s.seq = d.seq \
-             where not d.unpublished order by d.id for no key update of d skip locked) \
+             where not d.unpublished order by d.id for no key update of d skip locked), \
+             kept as (delete from tombstones t using due where t.database_id = due.id) \
              update databases d set published_epoch = 0, published_seq = 0, resent_at = clock_timestamp(), \
              resent_by = null, resends = d.resends + 1 from due where d.id = due.id",
         )

@@ -1,7 +1,8 @@
 //! What the sweep makes of a database. Pure: ages are given, nothing is read and nothing is done.
 //!
 //! *Invariant:* absence is believed only of an observer that lately listed everything and told of it; until then nothing
-//! is sent again. *Invariant:* nothing that a cluster shows is ever an order to destroy.
+//! is sent again. *Invariant:* nothing that a cluster shows is ever an order to destroy. *Invariant:* of a purged database
+//! nothing is left only where its resource was seen to go.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -44,7 +45,7 @@ pub enum Act {
     Bury,
     /// The tombstone must stay after all.
     KeepTombstone,
-    /// Nothing is left of it.
+    /// Nothing is left of it: it was seen to go.
     MarkPurged,
     /// Something of it is there again.
     UnmarkPurged,
@@ -108,11 +109,11 @@ pub fn judge(subject: &Subject, listing: Option<&Listing>, rules: &Rules) -> Jud
             return Judgement { diverged: Some(Divergence::Content), act: Act::Leave(Why::Report) };
         }
         Some(seen) => return Judgement { diverged: None, act: at_rest(subject, seen, rules) },
-        None if is_over(subject) && may_be_forgotten(subject, rules) => {
+        None if has_gone(subject) && may_be_forgotten(subject, rules) => {
             return Judgement { diverged: None, act: Act::MarkPurged };
         }
         // Its tombstone may be gone because it was time: whether it was, is known in a moment.
-        None if is_over(subject) && rules.retention.is_none() => {
+        None if has_gone(subject) && rules.retention.is_none() => {
             return Judgement { diverged: None, act: Act::Leave(Why::Young) };
         }
         None => Divergence::Missing,
@@ -157,6 +158,12 @@ fn is_other(subject: &Subject, seen: &Sighting) -> bool {
 fn is_over(subject: &Subject) -> bool {
     let carried_out = subject.seen.as_ref().and_then(|seen| seen.carried_out);
     subject.run_state == RunState::Purged && carried_out == Some(subject.minted)
+}
+
+/// Whether that is so and its tombstone was seen to go. One that is only not told of under a new term may be what a restored cluster
+/// has lost and has again after the next restore: it is purged once more, which makes it anew.
+fn has_gone(subject: &Subject) -> bool {
+    is_over(subject) && subject.seen.as_ref().is_some_and(|seen| !seen.present)
 }
 
 /// Whether no instruction of the database can come any more, from wherever instructions come.

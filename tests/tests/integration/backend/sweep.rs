@@ -138,6 +138,47 @@ async fn what_is_gone_or_older_or_not_told_under_the_newest_term_is_sent_again()
     assert_eq!(futures::future::join_all(kinds).await, ["missing", "lagging", "missing"]);
 }
 
+/// A cluster that was restored from a backup does not show it; one that is restored from another backup may show it again.
+#[tokio::test]
+async fn only_what_was_seen_to_go_is_noted_as_purged_and_what_comes_back_is_purged_again() {
+    let app = App::new().await;
+    let made = app.created("trades").await;
+    let body = json!({"storage": {"size_gib": 100}});
+    assert_eq!(app.patch(&id(&made).to_string(), "\"1-1\"", &body).await.status, 202);
+    let purge = Position { epoch: 1, seq: 2 };
+    app.ask("update databases set desired = jsonb_set(desired, '{run_state}', '\"purged\"')").await;
+    // So long ago that nothing of it can come any more.
+    let sent = async || {
+        published(&app).await;
+        app.ask("update databases set published_at = now() - interval '1 hour', resent_at = null").await;
+    };
+    let told = |term: Term, position, version| Observation {
+        term: term.0,
+        ..observation(id(&made), position, version)
+    };
+    let is_purged = async || app.ask("select purged_at is not null from databases").await;
+    sent().await;
+    let first = listed(&app).await;
+    say(&app, 0, told(first, purge, 1)).await;
+    assert_eq!(turn(&app, 9).await.buried, 1);
+    let second = listed(&app).await;
+    let lost = turn(&app, 9).await;
+    assert_eq!((lost.purged, lost.resent), (0, 1), "nobody saw it go");
+    assert_eq!(app.ask("select count(*) from tombstones").await, "0", "what it makes has still to stay");
+    sent().await;
+    say(&app, 1, told(second, purge, 7)).await;
+    assert_eq!(turn(&app, 9).await.buried, 1);
+    say(&app, 2, Observation { present: false, ..told(second, purge, 8) }).await;
+    let gone = turn(&app, 9).await;
+    assert_eq!((gone.purged, gone.resent), (1, 0));
+    assert_eq!(is_purged().await, "t");
+    let third = listed(&app).await;
+    say(&app, 3, told(third, Position::FIRST, 3)).await;
+    assert_eq!(turn(&app, 9).await.resent, 0);
+    assert_eq!(is_purged().await, "f", "it came back");
+    assert_eq!(turn(&app, 9).await.resent, 1, "and is purged again");
+}
+
 #[tokio::test]
 async fn of_a_cluster_that_nobody_lists_nothing_is_sent_again() {
     let app = App::new().await;

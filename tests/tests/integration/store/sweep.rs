@@ -382,6 +382,25 @@ async fn a_tombstone_is_asked_for_claimed_and_noted_as_gone() {
 }
 
 #[tokio::test]
+async fn a_purge_that_is_sent_again_keeps_the_tombstone_that_it_makes() {
+    let scene = Try::new().await;
+    let created = published(&scene, "trades").await;
+    let cluster = "eu-west-1".parse().unwrap();
+    let claimed = async || scene.store.claim_tombstones(&cluster, 10, LONG).await.unwrap().len();
+    let turn = scene.store.begin_sweep(LONG).await.unwrap().unwrap();
+    let resent = async |seq| scene.store.resend(turn, 9, &[(created.id, at(seq))]).await.unwrap();
+    assert_eq!(scene.store.bury(&[(created.id, at(1))]).await.unwrap(), 1);
+    assert_eq!(resent(2).await, 0);
+    assert!(subject(&scene, created.id).await.burying, "another position was judged");
+    assert_eq!(resent(1).await, 1);
+    assert!(!subject(&scene, created.id).await.burying);
+    assert_eq!(claimed().await, 0);
+    scene.store.mark(&[(created.id, at(1))]).await.unwrap();
+    assert_eq!(scene.store.bury(&[(created.id, at(1))]).await.unwrap(), 1, "it is asked for in its time");
+    assert_eq!(claimed().await, 1);
+}
+
+#[tokio::test]
 async fn a_row_that_cannot_be_read_holds_up_no_sweep() {
     let scene = Try::new().await;
     let broken = published(&scene, "trades").await;

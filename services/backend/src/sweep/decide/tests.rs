@@ -262,6 +262,33 @@ fn a_tombstone_goes_when_nothing_can_come_any_more() {
         ),
         ("gone", |s, _| over_and_gone(s), None, Act::MarkPurged),
         (
+            "gone under an earlier term",
+            |s, l| {
+                over_and_gone(s);
+                l.term = 4;
+            },
+            None,
+            Act::MarkPurged,
+        ),
+        (
+            "not told under this term, and not seen to go",
+            |s, l| {
+                over(s);
+                l.term = 4;
+            },
+            Some(Divergence::Missing),
+            Act::Resend,
+        ),
+        (
+            "the same while it was to go",
+            |s, l| {
+                over(s);
+                (s.burying, l.term) = (true, 4);
+            },
+            Some(Divergence::Missing),
+            Act::Resend,
+        ),
+        (
             "noted",
             |s, _| {
                 over_and_gone(s);
