@@ -108,6 +108,7 @@ fn start_with(
         check: args.list_check_period,
         watch: args.watch_timeout,
         call_timeout: args.call_timeout,
+        partitions: args.topic_partitions,
     };
     let stop = frame.tasks.stop();
     let state = Arc::new(State::default());

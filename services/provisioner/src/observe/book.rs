@@ -1,7 +1,8 @@
 //! What was seen of a cluster's databases, what of it was told, and what is to be told next. Pure: time is a parameter.
 //!
 //! *Invariant:* of a database nothing is told while something told before is still on its way; what changed meanwhile is
-//! told once, after it.
+//! told once, after it. *Invariant:* each partition of the topic has places of its own: what one of them does not take, as while it has
+//! no leader, holds back nothing of another.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -10,11 +11,15 @@ use domain::DatabaseId;
 use wire::Observation;
 
 /// The databases of one cluster under one term.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Book {
     pages: HashMap<DatabaseId, Page>,
-    /// Databases with something new, in the order it came.
-    news: VecDeque<DatabaseId>,
+    /// By partition of the topic.
+    lines: Vec<Line>,
+    /// The line whose turn it is.
+    turn: usize,
+    /// How much of one partition may be on its way.
+    most: usize,
     /// Databases seen since a list began.
     listed: Option<HashSet<DatabaseId>>,
     newest: u64,
@@ -22,8 +27,29 @@ pub struct Book {
     rolled_at: Option<Instant>,
 }
 
+/// What goes to one partition.
+#[derive(Debug, Default)]
+struct Line {
+    /// Databases with something new, in the order it came.
+    news: VecDeque<DatabaseId>,
+    /// How many are on their way.
+    away: usize,
+    /// Until when nothing is tried after something did not arrive.
+    quiet_until: Option<Instant>,
+}
+
+impl Line {
+    /// The next database that something may be told of.
+    fn next(&mut self, most: usize, now: Instant) -> Option<DatabaseId> {
+        let is_quiet = self.quiet_until.is_some_and(|until| now < until);
+        if is_quiet || self.away >= most { None } else { self.news.pop_front() }
+    }
+}
+
 #[derive(Debug)]
 struct Page {
+    /// The line of its database.
+    line: usize,
     seen: Observation,
     told_at: Option<Instant>,
     queued: bool,
@@ -35,9 +61,9 @@ struct Page {
 }
 
 impl Page {
-    fn new(seen: Observation) -> Self {
+    fn new(line: usize, seen: Observation) -> Self {
         let (queued, on_its_way) = (false, false);
-        Self { seen, told_at: None, queued, on_its_way, queued_since: None, away_since: None }
+        Self { line, seen, told_at: None, queued, on_its_way, queued_since: None, away_since: None }
     }
 
     /// Since when something of it waits: what is on its way was there before what is queued.
@@ -48,8 +74,24 @@ impl Page {
 
 /// How long something may wait to be told before the book is not told any more.
 const LATE: Duration = Duration::from_mins(1);
+/// The pause of a partition after something of it did not arrive.
+const UNSENT: Duration = Duration::from_secs(1);
 
 impl Book {
+    /// An empty one, for a topic of so many partitions, of each of which so much may be on its way at once.
+    pub fn new(partitions: i32, most: usize) -> Self {
+        let count = usize::try_from(partitions).unwrap_or_default().max(1);
+        Self {
+            pages: HashMap::new(),
+            lines: std::iter::repeat_with(Line::default).take(count).collect(),
+            turn: 0,
+            most,
+            listed: None,
+            newest: 0,
+            rolled_at: None,
+        }
+    }
+
     /// A resource was seen. Says whether at an older version than before, which a server shows only when it was restored from
     /// a backup: its versions may have passed by meanwhile all that was seen of it.
     #[must_use = "what is seen of a restored server is of another term"]
@@ -59,7 +101,8 @@ impl Book {
         }
         self.newest = self.newest.max(seen.resource_version);
         let Some(page) = self.pages.get_mut(&database) else {
-            self.pages.insert(database, Page::new(seen));
+            let line = self.line_of(database);
+            self.pages.insert(database, Page::new(line, seen));
             self.queue(database);
             return false;
         };
@@ -105,9 +148,23 @@ impl Book {
         }
     }
 
-    /// The next database to tell of, and what; it is on its way from now on.
-    pub fn take(&mut self) -> Option<(DatabaseId, Observation)> {
-        while let Some(database) = self.news.pop_front() {
+    /// The next database to tell of, and what; it is on its way from now on. Partitions take turns.
+    pub fn take(&mut self, now: Instant) -> Option<(DatabaseId, Observation)> {
+        for _ in 0..self.lines.len() {
+            let turn = self.turn;
+            self.turn = (turn + 1) % self.lines.len();
+            let taken = self.take_of(turn, now);
+            if taken.is_some() {
+                return taken;
+            }
+        }
+        None
+    }
+
+    /// The same of one partition.
+    fn take_of(&mut self, turn: usize, now: Instant) -> Option<(DatabaseId, Observation)> {
+        let line = &mut self.lines[turn];
+        while let Some(database) = line.next(self.most, now) {
             let Some(page) = self.pages.get_mut(&database) else { continue };
             if page.on_its_way {
                 // It comes again when what is on its way has arrived.
@@ -116,6 +173,7 @@ impl Book {
             page.queued = false;
             page.on_its_way = true;
             page.away_since = page.queued_since.take();
+            line.away += 1;
             return Some((database, page.seen.clone()));
         }
         None
@@ -147,23 +205,23 @@ impl Book {
     /// What was told has arrived.
     pub fn told(&mut self, database: DatabaseId, now: Instant) {
         let Some(page) = self.pages.get_mut(&database) else { return };
+        let line = &mut self.lines[page.line];
+        line.away -= usize::from(page.on_its_way);
         page.on_its_way = false;
         page.told_at = Some(now);
         page.away_since = None;
         if page.queued {
-            self.news.push_back(database);
+            line.news.push_back(database);
         } else if !page.seen.present {
             self.pages.remove(&database);
         }
     }
 
-    /// What was told has not arrived, or nobody knows: it is told again.
-    pub fn not_told(&mut self, database: DatabaseId) {
-        let Some(page) = self.pages.get_mut(&database) else { return };
-        page.on_its_way = false;
-        page.queued = true;
-        page.queued_since = page.away_since.take().or(page.queued_since);
-        self.news.push_back(database);
+    /// What was told has not arrived, or nobody knows: it is told again. Not at once: the next one of its partition would fare no
+    /// better.
+    pub fn not_told(&mut self, database: DatabaseId, now: Instant) {
+        let Some(line) = self.again(database) else { return };
+        line.quiet_until = Some(now + UNSENT);
     }
 
     /// What was on its way when a watch ended is told again.
@@ -171,8 +229,20 @@ impl Book {
         let away: Vec<DatabaseId> =
             self.pages.iter().filter(|(_, page)| page.on_its_way).map(|(database, _)| *database).collect();
         for database in away {
-            self.not_told(database);
+            self.again(database);
         }
+    }
+
+    /// Queues what was on its way. Gives its line.
+    fn again(&mut self, database: DatabaseId) -> Option<&mut Line> {
+        let page = self.pages.get_mut(&database)?;
+        let line = &mut self.lines[page.line];
+        line.away -= usize::from(page.on_its_way);
+        page.on_its_way = false;
+        page.queued = true;
+        page.queued_since = page.away_since.take().or(page.queued_since);
+        line.news.push_back(database);
+        Some(line)
     }
 
     /// Whether everything that was seen was told at least once, and nothing new waits for long: what cannot be told is not
@@ -213,8 +283,15 @@ impl Book {
         let Some(page) = self.pages.get_mut(&database).filter(|page| !page.queued) else { return };
         page.queued = true;
         if !page.on_its_way {
-            self.news.push_back(database);
+            self.lines[page.line].news.push_back(database);
         }
+    }
+
+    /// The line of a database: what is told of it has its identity as key.
+    fn line_of(&self, database: DatabaseId) -> usize {
+        let partitions = i32::try_from(self.lines.len()).unwrap_or(i32::MAX);
+        let partition = bus::partition_of(database.to_string().as_bytes(), partitions);
+        usize::try_from(partition).unwrap_or_default()
     }
 }
 
@@ -230,189 +307,4 @@ fn spread(database: DatabaseId, period: Duration) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::observe::translate::{observation, tests::object};
-
-    fn seen(version: u64, phase: &str) -> (DatabaseId, Observation) {
-        let (database, seen) = observation(&object(), 1, true).unwrap();
-        (database, Observation { resource_version: version, phase: phase.to_owned(), ..seen })
-    }
-
-    fn see(book: &mut Book, version: u64, phase: &str) -> DatabaseId {
-        let (database, seen) = seen(version, phase);
-        assert!(!book.see(database, seen), "no older one was seen");
-        database
-    }
-
-    fn next(book: &mut Book) -> Option<(u64, bool)> {
-        book.take().map(|(_, seen)| (seen.resource_version, seen.present))
-    }
-
-    #[test]
-    fn changes_are_told_and_repetitions_are_not() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        let database = see(&mut book, 5, "Pending");
-        assert_eq!(next(&mut book), Some((5, true)));
-        assert_eq!(next(&mut book), None);
-        book.told(database, now);
-        see(&mut book, 6, "Pending");
-        assert_eq!(next(&mut book), None, "only the version moved");
-        see(&mut book, 7, "Ready");
-        assert_eq!(next(&mut book), Some((7, true)));
-        assert_eq!(book.newest(), 7);
-    }
-
-    #[test]
-    fn an_older_version_is_of_a_restored_server_and_changes_nothing() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        let database = see(&mut book, 7, "Ready");
-        assert_eq!(next(&mut book), Some((7, true)));
-        book.told(database, now);
-        see(&mut book, 7, "Ready");
-        book.begin_list();
-        let (database, older) = seen(6, "Pending");
-        assert!(book.see(database, older), "however far the server has come by now");
-        assert_eq!(next(&mut book), None, "nothing of it is told under this term");
-        let (database, older) = seen(6, "Pending");
-        let copy = Observation { namespace: "elsewhere".to_owned(), ..older };
-        assert!(!book.see(database, copy), "another resource that names the database");
-    }
-
-    #[test]
-    fn what_changes_on_the_way_is_told_once_afterwards() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        let database = see(&mut book, 5, "Pending");
-        assert!(next(&mut book).is_some());
-        see(&mut book, 6, "Provisioning");
-        see(&mut book, 7, "Ready");
-        assert_eq!(next(&mut book), None);
-        book.told(database, now);
-        assert_eq!(next(&mut book), Some((7, true)));
-        book.not_told(database);
-        assert_eq!(next(&mut book), Some((7, true)), "again, because nobody knows");
-        book.told(database, now);
-        assert_eq!(next(&mut book), None);
-    }
-
-    #[test]
-    fn everything_is_said_again_after_a_while() {
-        let (mut book, now, period) = (Book::default(), Instant::now(), Duration::from_mins(10));
-        let database = see(&mut book, 5, "Ready");
-        next(&mut book);
-        book.told(database, now);
-        book.roll(now + period.mul_f64(0.5), period);
-        assert_eq!(next(&mut book), None);
-        book.roll(now + period.mul_f64(1.2), period);
-        book.roll(now + period.mul_f64(1.3), period);
-        assert_eq!(next(&mut book), Some((5, true)));
-        assert_eq!(next(&mut book), None);
-    }
-
-    #[test]
-    fn a_book_is_not_told_any_more_while_something_new_cannot_be_told() {
-        let (mut book, start) = (Book::default(), Instant::now());
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let database = see(&mut book, 1, "Pending");
-        assert_eq!(next(&mut book), Some((1, true)));
-        book.told(database, start);
-        see(&mut book, 2, "Ready");
-        book.roll(at(1), Duration::from_hours(1));
-        assert!(book.is_told(at(61)), "it may take its time");
-        for second in [20, 40, 62] {
-            assert_eq!(next(&mut book), Some((2, true)));
-            book.not_told(database);
-            book.roll(at(second), Duration::from_hours(1));
-        }
-        assert!(!book.is_told(at(62)));
-        assert_eq!(next(&mut book), Some((2, true)));
-        book.told(database, at(63));
-        assert!(book.is_told(at(63)));
-    }
-
-    #[test]
-    fn it_is_known_for_how_long_the_oldest_word_waits() {
-        let (mut book, start, period) = (Book::default(), Instant::now(), Duration::from_hours(1));
-        let (at, seconds) = (|seconds| start + Duration::from_secs(seconds), Duration::from_secs);
-        let database = see(&mut book, 1, "Pending");
-        book.roll(at(0), period);
-        assert_eq!(book.waits(at(5)), seconds(5));
-        assert!(next(&mut book).is_some());
-        book.roll(at(6), period);
-        assert_eq!(book.waits(at(6)), seconds(6), "on its way");
-        see(&mut book, 2, "Ready");
-        book.roll(at(7), period);
-        book.told(database, at(20));
-        assert_eq!(book.waits(at(20)), seconds(14), "what came meanwhile has waited for as long");
-        assert!(next(&mut book).is_some());
-        book.not_told(database);
-        assert_eq!(book.waits(at(21)), seconds(15), "again, because nobody knows");
-        assert!(next(&mut book).is_some());
-        book.told(database, at(22));
-        assert_eq!(book.waits(at(22)), seconds(0));
-        see(&mut book, 3, "Paused");
-        book.roll(at(30), period);
-        assert_eq!(book.waits(at(30)), seconds(23), "nobody knows when it came since the roll before");
-    }
-
-    #[test]
-    fn a_book_is_told_when_every_page_arrived_once() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        assert!(book.is_told(now), "there is nothing to tell");
-        let database = see(&mut book, 5, "Ready");
-        assert!(!book.is_told(now));
-        next(&mut book);
-        assert!(!book.is_told(now), "on its way");
-        book.told(database, now);
-        assert!(book.is_told(now));
-        see(&mut book, 6, "Degraded");
-        assert!(book.is_told(now), "a change of what was told");
-    }
-
-    #[test]
-    fn what_a_list_does_not_have_is_gone() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        book.begin_list();
-        let database = see(&mut book, 5, "Ready");
-        book.end_list();
-        next(&mut book);
-        book.told(database, now);
-        book.begin_list();
-        book.end_list();
-        assert_eq!(next(&mut book), Some((6, false)));
-        assert!(book.is_empty());
-        book.told(database, now);
-        book.begin_list();
-        book.end_list();
-        assert_eq!(next(&mut book), None, "told once");
-    }
-
-    #[test]
-    fn what_a_list_has_without_a_position_is_not_gone() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        let database = see(&mut book, 5, "Ready");
-        next(&mut book);
-        book.told(database, now);
-        let own = object().metadata;
-        let own = (own.namespace.unwrap(), own.name.unwrap());
-        for (namespace, name, gone) in [(&*own.0, &*own.1, None), ("elsewhere", &*own.1, Some((6, false)))] {
-            book.begin_list();
-            book.is_there(database, (namespace, name));
-            book.end_list();
-            assert_eq!(next(&mut book), gone, "{namespace}/{name}");
-        }
-    }
-
-    #[test]
-    fn a_list_that_breaks_off_says_nothing_of_what_is_missing() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        let database = see(&mut book, 5, "Ready");
-        next(&mut book);
-        book.told(database, now);
-        book.begin_list();
-        book.begin_list();
-        see(&mut book, 5, "Ready");
-        book.end_list();
-        assert_eq!(next(&mut book), None);
-    }
-}
+mod tests;

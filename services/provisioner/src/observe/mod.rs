@@ -28,6 +28,10 @@ const LEASE: Duration = Duration::from_secs(9);
 const RENEW: Duration = Duration::from_secs(3);
 /// How often it is asked for while another process has it.
 const WAIT: Duration = Duration::from_secs(2);
+/// How many records of a cluster are on their way at once, shared out among the partitions.
+const ON_THEIR_WAY: usize = 256;
+/// How many of one partition at least.
+const AT_LEAST: usize = 4;
 /// How long to wait after the watch ended.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(20));
 
@@ -51,6 +55,16 @@ pub struct Observer {
     pub watch: u32,
     /// How long one call may take.
     pub call_timeout: Duration,
+    /// How many partitions the topic of gossip has.
+    pub partitions: i32,
+}
+
+impl Observer {
+    /// A book in which nothing was seen yet.
+    fn book(&self) -> Book {
+        let partitions = usize::try_from(self.partitions).unwrap_or_default().max(1);
+        Book::new(self.partitions, (ON_THEIR_WAY / partitions).max(AT_LEAST))
+    }
 }
 
 /// Why an observation of a cluster ended.
@@ -110,7 +124,7 @@ pub async fn run(observer: Observer, member: Arc<Member>, stop: CancellationToke
 
 /// Watches while the right to speak is held; a restored server gets a new term and a new watch.
 async fn hold(observer: &Observer, member: &Member, mut term: Term, stop: &CancellationToken) -> (End, Term) {
-    let mut book = Book::default();
+    let mut book = observer.book();
     let mut retry = AGAIN.start();
     loop {
         let begun = Instant::now();
@@ -127,7 +141,7 @@ async fn hold(observer: &Observer, member: &Member, mut term: Term, stop: &Cance
                 // Where nobody knows what became of it, the cluster is taken anew, which has a term of its own.
                 let Ok(Some(next)) = next else { return (End::Lost, term) };
                 term = next;
-                book = Book::default();
+                book = observer.book();
             }
             // What was told before need not be told again: the book stays.
             End::Over => {}

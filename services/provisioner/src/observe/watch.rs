@@ -19,8 +19,6 @@ use super::translate::{self, observation};
 use super::{End, Observer};
 use crate::fleet::Member;
 
-/// How many records are on their way at once.
-const ON_THEIR_WAY: usize = 256;
 /// How often it is looked what is to be said again.
 const ROLL: Duration = Duration::from_secs(1);
 /// Errors in a row after which the watch is made anew, with the credentials of that moment.
@@ -30,8 +28,6 @@ const TOLERATED: u32 = 4;
 const ROUNDS: u32 = 3;
 /// Patience with Postgres for the note that the cluster was listed.
 const NOTE: Duration = Duration::from_secs(3);
-/// The pause after gossip could not be sent.
-const UNSENT: Duration = Duration::from_secs(1);
 
 /// Watches and tells, until the watch breaks for good.
 pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: &mut Book) -> End {
@@ -44,11 +40,9 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
     let lasts = (observer.period * ROUNDS).mul_f64(0.75 + 0.5 * runtime::backoff::random_share());
     let mut over = pin!(tokio::time::sleep(lasts));
     let mut listing = Listing::default();
-    let mut quiet_until = Instant::now();
     book.forget_on_its_way();
     loop {
-        while sending.len() < ON_THEIR_WAY && Instant::now() >= quiet_until {
-            let Some((database, seen)) = book.take() else { break };
+        while let Some((database, seen)) = book.take(Instant::now()) {
             let message = observer.teller.observation(database, &member.cluster.id, seen);
             sending.push(observer.teller.send(message).map(move |sent| (database, sent)));
         }
@@ -63,12 +57,8 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
                 Some(Err(error)) if listing.bears(member, &error) => {}
                 Some(Err(_)) | None => return End::Broken,
             },
-            Some((database, sent)) = sending.next() => {
-                if !arrived(observer, book, database, sent) {
-                    // Not at once: the next one would fare no better. The roll comes round and tries again.
-                    quiet_until = Instant::now() + UNSENT;
-                }
-            }
+            // What did not arrive is tried again when its pause is over, and the roll comes round.
+            Some((database, sent)) = sending.next() => arrived(observer, book, database, sent),
             _ = roll.tick() => {
                 let now = Instant::now();
                 book.roll(now, observer.period);
@@ -136,17 +126,16 @@ fn note(member: &Member, book: &mut Book, told: Told, term: Term) -> bool {
     restored
 }
 
-fn arrived(observer: &Observer, book: &mut Book, database: DatabaseId, sent: Result<(), bus::Error>) -> bool {
+fn arrived(observer: &Observer, book: &mut Book, database: DatabaseId, sent: Result<(), bus::Error>) {
+    let now = Instant::now();
     match sent {
         Ok(()) => {
             observer.metrics.gossip("observation");
-            book.told(database, Instant::now());
-            true
+            book.told(database, now);
         }
         Err(error) => {
             tracing::warn!(db.id = %database, error = &error as &dyn std::error::Error, "an observation was not told");
-            book.not_told(database);
-            false
+            book.not_told(database, now);
         }
     }
 }
@@ -292,7 +281,7 @@ mod tests {
     /// What proves that a watch is where its server stands is what shows that the server stands at less.
     #[test]
     fn whatever_a_server_tells_says_where_it_stands() {
-        let (member, mut book, mut own) = (member(), Book::default(), object());
+        let (member, mut book, mut own) = (member(), Book::new(1, 1), object());
         own.spec.instruction = None;
         for (told, newest) in [
             (Told::Begun(Instant::now()), 0),

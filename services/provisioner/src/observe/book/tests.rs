@@ -1,0 +1,231 @@
+//! What is told of what was seen, and when.
+
+use super::*;
+use crate::observe::translate::{observation, tests::object};
+
+fn seen(version: u64, phase: &str) -> (DatabaseId, Observation) {
+    let (database, seen) = observation(&object(), 1, true).unwrap();
+    (database, Observation { resource_version: version, phase: phase.to_owned(), ..seen })
+}
+
+fn see(book: &mut Book, version: u64, phase: &str) -> DatabaseId {
+    let (database, seen) = seen(version, phase);
+    assert!(!book.see(database, seen), "no older one was seen");
+    database
+}
+
+fn book() -> Book {
+    Book::new(1, 8)
+}
+
+/// What is told next, once nothing is paused any more.
+fn next(book: &mut Book) -> Option<(u64, bool)> {
+    let later = Instant::now() + Duration::from_hours(1);
+    book.take(later).map(|(_, seen)| (seen.resource_version, seen.present))
+}
+
+#[test]
+fn changes_are_told_and_repetitions_are_not() {
+    let (mut book, now) = (book(), Instant::now());
+    let database = see(&mut book, 5, "Pending");
+    assert_eq!(next(&mut book), Some((5, true)));
+    assert_eq!(next(&mut book), None);
+    book.told(database, now);
+    see(&mut book, 6, "Pending");
+    assert_eq!(next(&mut book), None, "only the version moved");
+    see(&mut book, 7, "Ready");
+    assert_eq!(next(&mut book), Some((7, true)));
+    assert_eq!(book.newest(), 7);
+}
+
+#[test]
+fn an_older_version_is_of_a_restored_server_and_changes_nothing() {
+    let (mut book, now) = (book(), Instant::now());
+    let database = see(&mut book, 7, "Ready");
+    assert_eq!(next(&mut book), Some((7, true)));
+    book.told(database, now);
+    see(&mut book, 7, "Ready");
+    book.begin_list();
+    let (database, older) = seen(6, "Pending");
+    assert!(book.see(database, older), "however far the server has come by now");
+    assert_eq!(next(&mut book), None, "nothing of it is told under this term");
+    let (database, older) = seen(6, "Pending");
+    let copy = Observation { namespace: "elsewhere".to_owned(), ..older };
+    assert!(!book.see(database, copy), "another resource that names the database");
+}
+
+#[test]
+fn what_changes_on_the_way_is_told_once_afterwards() {
+    let (mut book, now) = (book(), Instant::now());
+    let database = see(&mut book, 5, "Pending");
+    assert!(next(&mut book).is_some());
+    see(&mut book, 6, "Provisioning");
+    see(&mut book, 7, "Ready");
+    assert_eq!(next(&mut book), None);
+    book.told(database, now);
+    assert_eq!(next(&mut book), Some((7, true)));
+    book.not_told(database, now);
+    assert_eq!(next(&mut book), Some((7, true)), "again, because nobody knows");
+    book.told(database, now);
+    assert_eq!(next(&mut book), None);
+}
+
+#[test]
+fn everything_is_said_again_after_a_while() {
+    let (mut book, now, period) = (book(), Instant::now(), Duration::from_mins(10));
+    let database = see(&mut book, 5, "Ready");
+    next(&mut book);
+    book.told(database, now);
+    book.roll(now + period.mul_f64(0.5), period);
+    assert_eq!(next(&mut book), None);
+    book.roll(now + period.mul_f64(1.2), period);
+    book.roll(now + period.mul_f64(1.3), period);
+    assert_eq!(next(&mut book), Some((5, true)));
+    assert_eq!(next(&mut book), None);
+}
+
+#[test]
+fn a_book_is_not_told_any_more_while_something_new_cannot_be_told() {
+    let (mut book, start) = (book(), Instant::now());
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let database = see(&mut book, 1, "Pending");
+    assert_eq!(next(&mut book), Some((1, true)));
+    book.told(database, start);
+    see(&mut book, 2, "Ready");
+    book.roll(at(1), Duration::from_hours(1));
+    assert!(book.is_told(at(61)), "it may take its time");
+    for second in [20, 40, 62] {
+        assert_eq!(next(&mut book), Some((2, true)));
+        book.not_told(database, at(second));
+        book.roll(at(second), Duration::from_hours(1));
+    }
+    assert!(!book.is_told(at(62)));
+    assert_eq!(next(&mut book), Some((2, true)));
+    book.told(database, at(63));
+    assert!(book.is_told(at(63)));
+}
+
+#[test]
+fn it_is_known_for_how_long_the_oldest_word_waits() {
+    let (mut book, start, period) = (book(), Instant::now(), Duration::from_hours(1));
+    let (at, seconds) = (|seconds| start + Duration::from_secs(seconds), Duration::from_secs);
+    let database = see(&mut book, 1, "Pending");
+    book.roll(at(0), period);
+    assert_eq!(book.waits(at(5)), seconds(5));
+    assert!(next(&mut book).is_some());
+    book.roll(at(6), period);
+    assert_eq!(book.waits(at(6)), seconds(6), "on its way");
+    see(&mut book, 2, "Ready");
+    book.roll(at(7), period);
+    book.told(database, at(20));
+    assert_eq!(book.waits(at(20)), seconds(14), "what came meanwhile has waited for as long");
+    assert!(next(&mut book).is_some());
+    book.not_told(database, at(21));
+    assert_eq!(book.waits(at(21)), seconds(15), "again, because nobody knows");
+    assert!(next(&mut book).is_some());
+    book.told(database, at(22));
+    assert_eq!(book.waits(at(22)), seconds(0));
+    see(&mut book, 3, "Paused");
+    book.roll(at(30), period);
+    assert_eq!(book.waits(at(30)), seconds(23), "nobody knows when it came since the roll before");
+}
+
+#[test]
+fn a_book_is_told_when_every_page_arrived_once() {
+    let (mut book, now) = (book(), Instant::now());
+    assert!(book.is_told(now), "there is nothing to tell");
+    let database = see(&mut book, 5, "Ready");
+    assert!(!book.is_told(now));
+    next(&mut book);
+    assert!(!book.is_told(now), "on its way");
+    book.told(database, now);
+    assert!(book.is_told(now));
+    see(&mut book, 6, "Degraded");
+    assert!(book.is_told(now), "a change of what was told");
+}
+
+#[test]
+fn what_a_list_does_not_have_is_gone() {
+    let (mut book, now) = (book(), Instant::now());
+    book.begin_list();
+    let database = see(&mut book, 5, "Ready");
+    book.end_list();
+    next(&mut book);
+    book.told(database, now);
+    book.begin_list();
+    book.end_list();
+    assert_eq!(next(&mut book), Some((6, false)));
+    assert!(book.is_empty());
+    book.told(database, now);
+    book.begin_list();
+    book.end_list();
+    assert_eq!(next(&mut book), None, "told once");
+}
+
+#[test]
+fn what_a_list_has_without_a_position_is_not_gone() {
+    let (mut book, now) = (book(), Instant::now());
+    let database = see(&mut book, 5, "Ready");
+    next(&mut book);
+    book.told(database, now);
+    let own = object().metadata;
+    let own = (own.namespace.unwrap(), own.name.unwrap());
+    for (namespace, name, gone) in [(&*own.0, &*own.1, None), ("elsewhere", &*own.1, Some((6, false)))] {
+        book.begin_list();
+        book.is_there(database, (namespace, name));
+        book.end_list();
+        assert_eq!(next(&mut book), gone, "{namespace}/{name}");
+    }
+}
+
+#[test]
+fn a_list_that_breaks_off_says_nothing_of_what_is_missing() {
+    let (mut book, now) = (book(), Instant::now());
+    let database = see(&mut book, 5, "Ready");
+    next(&mut book);
+    book.told(database, now);
+    book.begin_list();
+    book.begin_list();
+    see(&mut book, 5, "Ready");
+    book.end_list();
+    assert_eq!(next(&mut book), None);
+}
+
+/// Databases whose gossip goes to a partition.
+fn of(partition: i32, partitions: i32) -> impl Iterator<Item = DatabaseId> {
+    let is_there =
+        move |id: &DatabaseId| bus::partition_of(id.to_string().as_bytes(), partitions) == partition;
+    std::iter::repeat_with(DatabaseId::mint).filter(is_there)
+}
+
+#[test]
+fn a_full_partition_holds_back_nothing_of_another() {
+    let (mut book, now) = (Book::new(4, 2), Instant::now());
+    let stuck: Vec<DatabaseId> = of(1, 4).take(5).collect();
+    let free: Vec<DatabaseId> = of(2, 4).take(5).collect();
+    // What goes to the partition without a leader was there before.
+    for database in stuck.iter().chain(&free) {
+        assert!(!book.see(*database, seen(5, "Ready").1));
+    }
+    let take = |book: &mut Book, at: Instant| -> Vec<DatabaseId> {
+        std::iter::from_fn(|| book.take(at)).map(|(database, _)| database).collect()
+    };
+    let mut first = take(&mut book, now);
+    first.sort();
+    let mut both = [&stuck[..2], &free[..2]].concat();
+    both.sort();
+    assert_eq!(first, both, "as much of each as may be on its way");
+    for (told, taken) in [(0, 2), (1, 3), (2, 4)] {
+        book.told(free[told], now);
+        assert_eq!(take(&mut book, now), [free[taken]], "its place is free, and the others are not");
+    }
+    // What did not arrive pauses its own partition alone, and keeps its turn behind what waits there.
+    book.not_told(stuck[0], now);
+    book.told(free[3], now);
+    assert!(!book.see(free[0], seen(6, "Degraded").1));
+    assert_eq!(take(&mut book, now), [free[0]]);
+    assert_eq!(take(&mut book, now + UNSENT), [stuck[2]]);
+    // Another watch has all places of its own again.
+    book.forget_on_its_way();
+    assert_eq!(take(&mut book, now + UNSENT).len(), 4);
+}
