@@ -23,6 +23,8 @@ pub struct Book {
     /// Databases seen since a list began.
     listed: Option<HashSet<DatabaseId>>,
     newest: u64,
+    /// Everything up to this version was seen, by a list or the watch after it.
+    reached: u64,
     /// When the roll came round last: what it did not find then came later.
     rolled_at: Option<Instant>,
 }
@@ -88,12 +90,14 @@ impl Book {
             most,
             listed: None,
             newest: 0,
+            reached: 0,
             rolled_at: None,
         }
     }
 
-    /// A resource was seen. Says whether at an older version than before, which a server shows only when it was restored from
-    /// a backup: its versions may have passed by meanwhile all that was seen of it.
+    /// A resource was seen. Says whether at an older version than before, or in a list although it was not there after that
+    /// version, which a server shows only when it was restored from a backup: its versions may have passed by meanwhile all that was
+    /// seen of it.
     #[must_use = "what is seen of a restored server is of another term"]
     pub fn see(&mut self, database: DatabaseId, seen: Observation) -> bool {
         if let Some(listed) = &mut self.listed {
@@ -101,6 +105,9 @@ impl Book {
         }
         self.newest = self.newest.max(seen.resource_version);
         let Some(page) = self.pages.get_mut(&database) else {
+            if self.listed.is_some() && seen.resource_version < self.reached {
+                return true;
+            }
             let line = self.line_of(database);
             self.pages.insert(database, Page::new(line, seen));
             self.queue(database);
@@ -135,9 +142,15 @@ impl Book {
         self.listed = Some(HashSet::new());
     }
 
-    /// A list is complete.
-    pub fn end_list(&mut self) {
-        let Some(listed) = self.listed.take() else { return };
+    /// A list is complete, and of this version. Says whether that is older than what was seen before the list, as
+    /// [`Book::see`] does; then nothing is gone.
+    #[must_use = "what is seen of a restored server is of another term"]
+    pub fn end_list(&mut self, version: u64) -> bool {
+        let Some(listed) = self.listed.take() else { return false };
+        if version < self.reached {
+            return true;
+        }
+        self.reach(version);
         let gone: Vec<DatabaseId> = self.pages.keys().filter(|id| !listed.contains(id)).copied().collect();
         for database in gone {
             let Some(page) = self.pages.get_mut(&database).filter(|page| page.seen.present) else { continue };
@@ -146,6 +159,7 @@ impl Book {
             page.seen.resource_version += 1;
             self.queue(database);
         }
+        false
     }
 
     /// The next database to tell of, and what; it is on its way from now on. Partitions take turns.
@@ -264,9 +278,15 @@ impl Book {
         self.newest
     }
 
-    /// A version was told of that no resource has, such as that of a list.
+    /// The server stands at this version at least.
     pub fn note_version(&mut self, version: u64) {
         self.newest = self.newest.max(version);
+    }
+
+    /// The watch was told of everything up to this version.
+    pub fn reach(&mut self, version: u64) {
+        self.note_version(version);
+        self.reached = self.reached.max(version);
     }
 
     /// Databases that are there.

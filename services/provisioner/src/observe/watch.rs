@@ -90,25 +90,34 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
 
 /// Says whether the server was restored.
 fn note(member: &Member, book: &mut Book, told: Told, term: Term) -> bool {
+    let is_listed = matches!(told, Told::Listed(_));
     let (seen, present) = match told {
         Told::Begun(_) => {
             book.begin_list();
             return false;
         }
         Told::Complete(version) => {
-            book.note_version(version);
-            book.end_list();
-            return false;
+            let restored = book.end_list(version);
+            if restored {
+                tracing::warn!(cluster.name = %member.cluster.id, "the API server's list is of an older version than was seen: it was restored");
+            }
+            return restored;
         }
         Told::UpTo(version) => {
-            book.note_version(version);
+            book.reach(version);
             return false;
         }
         Told::Listed(seen) | Told::Changed(seen) => (seen, true),
         Told::Gone(seen) => (seen, false),
     };
     let Seen { object, unread } = seen;
-    book.note_version(translate::version(&object));
+    let version = translate::version(&object);
+    // A list is in no order of versions.
+    if is_listed {
+        book.note_version(version);
+    } else {
+        book.reach(version);
+    }
     if let Some(reason) = unread {
         tracing::debug!(cluster.name = %member.cluster.id, k8s.name = object.metadata.name, reason, "a resource cannot be read in whole");
     }

@@ -18,6 +18,11 @@ fn book() -> Book {
     Book::new(1, 8)
 }
 
+/// Ends a list of a server that stands where it was.
+fn end(book: &mut Book) {
+    assert!(!book.end_list(book.newest()), "it was not restored");
+}
+
 /// What is told next, once nothing is paused any more.
 fn next(book: &mut Book) -> Option<(u64, bool)> {
     let later = Instant::now() + Duration::from_hours(1);
@@ -52,6 +57,31 @@ fn an_older_version_is_of_a_restored_server_and_changes_nothing() {
     let (database, older) = seen(6, "Pending");
     let copy = Observation { namespace: "elsewhere".to_owned(), ..older };
     assert!(!book.see(database, copy), "another resource that names the database");
+}
+
+/// A copy so young that the server has passed all versions since: of what it brought back no version goes down.
+#[test]
+fn what_a_list_brings_back_is_of_a_restored_server() {
+    let (mut book, now) = (book(), Instant::now());
+    book.begin_list();
+    let database = see(&mut book, 7, "Deleted");
+    end(&mut book);
+    assert_eq!(next(&mut book), Some((7, true)));
+    book.told(database, now);
+    let gone = Observation { present: false, ..seen(9, "Deleted").1 };
+    assert!(!book.see(database, gone));
+    book.reach(9);
+    assert_eq!(next(&mut book), Some((9, false)));
+    book.told(database, now);
+    // What the server says of where it stands, the watch may not have come to yet.
+    book.note_version(20);
+    book.begin_list();
+    assert!(!book.see(DatabaseId::mint(), seen(12, "Pending").1), "made meanwhile");
+    assert!(book.see(database, seen(8, "Deleted").1), "it was gone at 9");
+    assert!(!book.end_list(20));
+    book.begin_list();
+    assert!(book.end_list(19), "the last one was of 20");
+    assert_eq!(next(&mut book), Some((12, true)), "nothing is gone by it");
 }
 
 #[test]
@@ -149,16 +179,16 @@ fn what_a_list_does_not_have_is_gone() {
     let (mut book, now) = (book(), Instant::now());
     book.begin_list();
     let database = see(&mut book, 5, "Ready");
-    book.end_list();
+    end(&mut book);
     next(&mut book);
     book.told(database, now);
     book.begin_list();
-    book.end_list();
+    end(&mut book);
     assert_eq!(next(&mut book), Some((6, false)));
     assert!(book.is_empty());
     book.told(database, now);
     book.begin_list();
-    book.end_list();
+    end(&mut book);
     assert_eq!(next(&mut book), None, "told once");
 }
 
@@ -173,7 +203,7 @@ fn what_a_list_has_without_a_position_is_not_gone() {
     for (namespace, name, gone) in [(&*own.0, &*own.1, None), ("elsewhere", &*own.1, Some((6, false)))] {
         book.begin_list();
         book.is_there(database, (namespace, name));
-        book.end_list();
+        end(&mut book);
         assert_eq!(next(&mut book), gone, "{namespace}/{name}");
     }
 }
@@ -187,7 +217,7 @@ fn a_list_that_breaks_off_says_nothing_of_what_is_missing() {
     book.begin_list();
     book.begin_list();
     see(&mut book, 5, "Ready");
-    book.end_list();
+    end(&mut book);
     assert_eq!(next(&mut book), None);
 }
 
