@@ -51,6 +51,8 @@ pub struct Registered {
     pub region: String,
     /// Where its tenants' databases are in it. Another template than was asked for: then nothing was changed.
     pub namespace_template: String,
+    /// Whether it takes new databases now: what was asked for, or what stood there.
+    pub state: String,
 }
 
 #[derive(sqlx::FromRow)]
@@ -84,10 +86,11 @@ pub const HOLD_OPEN: &str = "with place as materialized (select state from clust
     on conflict do nothing) select state from place";
 
 impl Store {
-    /// Registers a cluster or changes its registration, as [`Transaction::put_cluster`] does. Says whether it is new.
+    /// Registers a cluster or changes its registration, its state included, as [`Transaction::put_cluster`] does. Says whether
+    /// it is new.
     pub async fn put_cluster(&self, cluster: &Cluster) -> Result<bool, Error> {
         let mut connection = self.pool.acquire().await.map_err(Error::from_sqlx)?;
-        Ok(put(&mut connection, cluster).await?.is_new)
+        Ok(put(&mut connection, cluster, Some(cluster.state)).await?.is_new)
     }
 
     /// All clusters, by name. One that cannot be read hides no other.
@@ -128,9 +131,14 @@ impl Transaction {
 
     /// Registers a cluster or changes its registration, whether or not what stands there can be read. Its region is for ever, and
     /// so is its template of namespaces, by which each of its databases is found again: where one of them is another, nothing is
-    /// changed. A repetition changes nothing either.
-    pub async fn put_cluster(&mut self, cluster: &Cluster) -> Result<Registered, Error> {
-        put(&mut self.inner, cluster).await
+    /// changed. A repetition changes nothing either. `state` is the one that was asked for: without it a known cluster keeps the one
+    /// that it has, whoever set it and when, and a new one begins with the cluster's own.
+    pub async fn put_cluster(
+        &mut self,
+        cluster: &Cluster,
+        state: Option<ClusterState>,
+    ) -> Result<Registered, Error> {
+        put(&mut self.inner, cluster, state).await
     }
 
     /// Changes whether a cluster takes new databases. Says what it was before; `None` where there is no such cluster. One that
@@ -158,18 +166,22 @@ impl Transaction {
     }
 }
 
-async fn put(connection: &mut PgConnection, cluster: &Cluster) -> Result<Registered, Error> {
-    let written: Option<bool> = sqlx::query_scalar(
+async fn put(
+    connection: &mut PgConnection,
+    cluster: &Cluster,
+    state: Option<ClusterState>,
+) -> Result<Registered, Error> {
+    let written: Option<(bool, String)> = sqlx::query_as(
         "insert into clusters as c (id, region, account, zones, hosted_zone_id, dns_suffix, namespace_template, \
          state, credentials) values ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
          on conflict (id) do update set account = excluded.account, \
          zones = excluded.zones, hosted_zone_id = excluded.hosted_zone_id, dns_suffix = excluded.dns_suffix, \
-         state = excluded.state, credentials = excluded.credentials, updated_at = now() \
+         state = coalesce($10, c.state), credentials = excluded.credentials, updated_at = now() \
          where c.region = excluded.region and c.namespace_template = excluded.namespace_template and \
          (c.account, c.zones, c.hosted_zone_id, c.dns_suffix, c.state, c.credentials) \
          is distinct from (excluded.account, excluded.zones, excluded.hosted_zone_id, excluded.dns_suffix, \
-         excluded.state, excluded.credentials) \
-         returning xmax = 0",
+         coalesce($10, c.state), excluded.credentials) \
+         returning xmax = 0, c.state",
     )
     .bind(cluster.id.as_str())
     .bind(&cluster.region)
@@ -180,20 +192,21 @@ async fn put(connection: &mut PgConnection, cluster: &Cluster) -> Result<Registe
     .bind(&cluster.namespace_template)
     .bind(cluster.state.as_str())
     .bind(&cluster.credentials)
+    .bind(state.map(ClusterState::as_str))
     .fetch_optional(&mut *connection)
     .await
     .map_err(Error::from_sqlx)?;
-    if let Some(is_new) = written {
+    if let Some((is_new, state)) = written {
         let (region, namespace_template) = (cluster.region.clone(), cluster.namespace_template.clone());
-        return Ok(Registered { is_new, region, namespace_template });
+        return Ok(Registered { is_new, region, namespace_template, state });
     }
-    let (region, namespace_template): (String, String) =
-        sqlx::query_as("select region, namespace_template from clusters where id = $1")
+    let (region, namespace_template, state): (String, String, String) =
+        sqlx::query_as("select region, namespace_template, state from clusters where id = $1")
             .bind(cluster.id.as_str())
             .fetch_one(connection)
             .await
             .map_err(Error::from_sqlx)?;
-    Ok(Registered { is_new: false, region, namespace_template })
+    Ok(Registered { is_new: false, region, namespace_template, state })
 }
 
 async fn all(connection: &mut PgConnection) -> Result<Registry, Error> {

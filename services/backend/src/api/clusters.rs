@@ -22,7 +22,7 @@ const NAMESPACE_LENGTH: usize = 63;
 /// Register a cluster
 ///
 /// Or change its registration, one that cannot be read included; a repetition changes nothing. Databases are placed there
-/// while it is `active`.
+/// while it is `active`. Without `state` a registered cluster stays as open or closed as it is.
 #[utoipa::path(
     put,
     path = "/v1/clusters/{id}",
@@ -45,15 +45,15 @@ pub(crate) async fn register(
 ) -> Result<(StatusCode, Json<http::Cluster>), Failure> {
     caller.require_sre()?;
     let wish: RegisterCluster = body.parse()?;
-    let cluster = validate(&text, wish).map_err(|violations| Failure::invalid(&violations))?;
+    let (cluster, state) = validate(&text, wish).map_err(|violations| Failure::invalid(&violations))?;
     let mut transaction = api.store().begin().await?;
-    let registered = transaction.put_cluster(&cluster).await?;
+    let registered = transaction.put_cluster(&cluster, state).await?;
     keep_place(&registered, &cluster)?;
     let is_new = registered.is_new;
     if is_new {
         leave_room(&cluster)?;
     }
-    let detail = json!({"region": cluster.region, "state": cluster.state.as_str(), "new": is_new});
+    let detail = json!({"region": cluster.region, "state": registered.state, "new": is_new});
     transaction.audit(&caller.entry("clusters.register", cluster.id.to_string(), detail)).await?;
     transaction.commit().await?;
     tracing::info!(cluster.name = %cluster.id, cluster.new = is_new, "cluster registered");
@@ -160,11 +160,12 @@ fn state(text: &str) -> Result<ClusterState, Violation> {
     })
 }
 
-fn validate(id: &str, wish: RegisterCluster) -> Result<Cluster, Violations> {
+/// The cluster, and the state that it is to have: where none is asked for, it is open only if it is new.
+fn validate(id: &str, wish: RegisterCluster) -> Result<(Cluster, Option<ClusterState>), Violations> {
     let mut wrong = Violations::default();
     let id = id.parse::<ClusterId>();
     let id = wrong.keep(id.map_err(|error| Violation::new("path:id", Rule::Format, error.to_string())));
-    let state = wrong.keep(state(&wish.state));
+    let state = wrong.keep(wish.state.as_deref().map(state).transpose());
     for (pointer, text) in [
         ("/region", &wish.region),
         ("/account", &wish.account),
@@ -192,17 +193,20 @@ fn validate(id: &str, wish: RegisterCluster) -> Result<Cluster, Violations> {
         wrong.push(Violation::new("/credentials", Rule::Format, detail));
     }
     match (id, state) {
-        (Some(id), Some(state)) if wrong.0.is_empty() => Ok(Cluster {
-            id,
-            region: wish.region,
-            account: wish.account,
-            zones: wish.zones,
-            hosted_zone_id: wish.hosted_zone_id,
-            dns_suffix: wish.dns_suffix,
-            namespace_template: wish.namespace_template,
-            state,
-            credentials: wish.credentials,
-        }),
+        (Some(id), Some(state)) if wrong.0.is_empty() => {
+            let cluster = Cluster {
+                id,
+                region: wish.region,
+                account: wish.account,
+                zones: wish.zones,
+                hosted_zone_id: wish.hosted_zone_id,
+                dns_suffix: wish.dns_suffix,
+                namespace_template: wish.namespace_template,
+                state: state.unwrap_or(ClusterState::Active),
+                credentials: wish.credentials,
+            };
+            Ok((cluster, state))
+        }
         _ => Err(wrong),
     }
 }
@@ -266,14 +270,21 @@ mod tests {
             hosted_zone_id: "Z1".to_owned(),
             dns_suffix: "eu-west-1.example.com".to_owned(),
             namespace_template: "qdb-{tenant}".to_owned(),
-            state: "active".to_owned(),
+            state: Some("draining".to_owned()),
             credentials: "file:eu-west-1.kubeconfig".to_owned(),
         }
     }
 
     #[test]
     fn a_good_registration_is_taken() {
-        assert_eq!(validate("eu-west-1", good()).unwrap().state, ClusterState::Active);
+        let (cluster, state) = validate("eu-west-1", good()).unwrap();
+        assert_eq!((cluster.state, state), (ClusterState::Draining, Some(ClusterState::Draining)));
+    }
+
+    #[test]
+    fn a_registration_without_a_state_asks_for_none_and_opens_a_new_cluster() {
+        let (cluster, state) = validate("eu-west-1", RegisterCluster { state: None, ..good() }).unwrap();
+        assert_eq!((cluster.state, state), (ClusterState::Active, None));
     }
 
     #[test]
@@ -289,7 +300,7 @@ mod tests {
             (|c| "shared".clone_into(&mut c.namespace_template), "/namespace_template"),
             (|c| "QDB-{tenant}".clone_into(&mut c.namespace_template), "/namespace_template"),
             (|c| "{tenant}-".clone_into(&mut c.namespace_template), "/namespace_template"),
-            (|c| "asleep".clone_into(&mut c.state), "/state"),
+            (|c| c.state = Some("asleep".to_owned()), "/state"),
             (|c| "file:../../etc/passwd".clone_into(&mut c.credentials), "/credentials"),
             (|c| "apiVersion: v1".clone_into(&mut c.credentials), "/credentials"),
         ];
@@ -310,7 +321,7 @@ mod tests {
         let room = |before: usize| {
             let template = format!("{}{TENANT}", "x".repeat(before));
             let cluster = validate("eu-west-1", RegisterCluster { namespace_template: template, ..good() });
-            leave_room(&cluster.unwrap())
+            leave_room(&cluster.unwrap().0)
         };
         assert!(room(23).is_ok());
         assert_eq!(room(24).unwrap_err().problem.errors[0].rule, "range");

@@ -121,7 +121,7 @@ pub(crate) fn cluster(record: ClusterRecord, databases: u64) -> Cluster {
             hosted_zone_id: cluster.hosted_zone_id,
             dns_suffix: cluster.dns_suffix,
             namespace_template: cluster.namespace_template,
-            state: cluster.state.to_string(),
+            state: Some(cluster.state.to_string()),
             credentials: cluster.credentials,
         },
         databases,

@@ -117,9 +117,9 @@ struct Flags {
     /// Namespace of a tenant, {tenant} standing for it
     #[arg(long, value_name = "TEMPLATE", default_value = "qdb-{tenant}")]
     namespace_template: String,
-    /// active, draining or disabled
-    #[arg(long, default_value = "active")]
-    state: String,
+    /// active, draining or disabled. Unless given, it stays as it is; a new cluster is active
+    #[arg(long)]
+    state: Option<String>,
 }
 
 impl From<Flags> for RegisterCluster {
@@ -225,8 +225,36 @@ fn parse(text: &str) -> Result<RegisterCluster, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
     use crate::render::fixture;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        register: Register,
+    }
+
+    #[test]
+    fn a_state_that_is_not_given_is_not_asked_for() {
+        let asked = |more: &[&str]| {
+            let words = [
+                "register",
+                "eu-west-1",
+                "--region=eu-west-1",
+                "--account=123456789012",
+                "--zone=eu-west-1a=subnet-1",
+                "--hosted-zone-id=Z0123",
+                "--dns-suffix=eu-west-1.example.com",
+                "--credentials=file:eu-west-1.kubeconfig",
+            ];
+            let line = Line::try_parse_from([&words[..], more].concat()).unwrap();
+            RegisterCluster::from(line.register.flags).state
+        };
+        assert_eq!(asked(&[]), None);
+        assert_eq!(asked(&["--state=draining"]).as_deref(), Some("draining"));
+    }
 
     #[test]
     fn a_registration_is_read_from_yaml_and_json() {
@@ -235,7 +263,12 @@ mod tests {
         assert_eq!(parse(&serde_saphyr::to_string(&expected).unwrap()).unwrap(), expected);
         let yaml = "region: eu-west-1\naccount: \"123456789012\"\nzones:\n  eu-west-1a: subnet-1\n  eu-west-1b: subnet-2\n\
             hosted_zone_id: Z0123\ndns_suffix: eu-west-1.example.com\ncredentials: file:eu-west-1.kubeconfig\n";
-        assert_eq!(parse(yaml).unwrap(), expected, "with defaults");
+        let read = parse(yaml).unwrap();
+        assert_eq!(read, RegisterCluster { state: None, ..expected }, "with defaults");
+        assert!(
+            !serde_json::to_string(&read).unwrap().contains("state"),
+            "a state that nobody gave is not sent"
+        );
     }
 
     #[test]

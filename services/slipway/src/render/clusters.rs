@@ -20,7 +20,7 @@ fn row(cluster: &Cluster, now: Timestamp, wide: bool) -> Vec<String> {
     let mut row = vec![
         cluster.id.clone(),
         of.region.clone(),
-        of.state.clone(),
+        of.state.clone().unwrap_or_default(),
         zones.join(","),
         cluster.databases.to_string(),
         age(cluster.created_at, now),

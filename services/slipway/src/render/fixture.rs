@@ -174,7 +174,7 @@ pub(crate) fn cluster() -> Cluster {
             hosted_zone_id: "Z0123".to_owned(),
             dns_suffix: "eu-west-1.example.com".to_owned(),
             namespace_template: "qdb-{tenant}".to_owned(),
-            state: "active".to_owned(),
+            state: Some("active".to_owned()),
             credentials: "file:eu-west-1.kubeconfig".to_owned(),
         },
         databases: 3,

@@ -24,19 +24,16 @@ pub struct RegisterCluster {
     /// Namespace of a tenant; `{tenant}` stands for it. Never changes once the cluster is registered.
     #[serde(default = "default_template")]
     pub namespace_template: String,
-    /// `active`, `draining` or `disabled`.
-    #[serde(default = "default_state")]
-    pub state: String,
+    /// `active`, `draining` or `disabled`. Where it is left out, a registered cluster keeps the one it has, and a new
+    /// one is `active`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
     /// Reference to the credentials, such as `file:eu-west-1.kubeconfig`; never the credentials.
     pub credentials: String,
 }
 
 fn default_template() -> String {
     "qdb-{tenant}".to_owned()
-}
-
-fn default_state() -> String {
-    "active".to_owned()
 }
 
 /// Changes whether a cluster takes new databases: `PATCH /v1/clusters/{id}`.

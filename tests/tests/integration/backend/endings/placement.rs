@@ -46,6 +46,34 @@ async fn a_closed_cluster_keeps_and_changes_its_databases() {
 }
 
 #[tokio::test]
+async fn a_registration_that_names_no_state_opens_no_closed_cluster() {
+    let app = App::new().await;
+    let register = async |credentials: &str, state: Option<&str>| {
+        let mut body = super::super::cluster();
+        body["credentials"] = json!(credentials);
+        if let Some(state) = state {
+            body["state"] = json!(state);
+        }
+        let answer = app.send(app.request(&app.sre, Method::PUT, "/v1/clusters/eu").json(&body)).await;
+        assert_eq!((answer.status.as_u16(), text(&answer.body["credentials"])), (200, credentials));
+        text(&answer.body["state"]).to_owned()
+    };
+    for state in ["draining", "disabled"] {
+        app.set_state(&app.sre, "eu", state).await;
+        let changed = format!("file:{state}.kubeconfig");
+        assert_eq!(register(&changed, None).await, state, "with something else changed");
+        let before = app.ask("select updated_at from clusters").await;
+        assert_eq!(register(&changed, None).await, state, "and with nothing");
+        assert_eq!(app.ask("select updated_at from clusters").await, before, "a repetition moves nothing");
+    }
+    assert_eq!(register("file:eu.kubeconfig", Some("active")).await, "active", "it is opened by who says so");
+    assert_eq!(register("file:eu.kubeconfig", None).await, "active");
+    let audit =
+        "select string_agg(detail->>'state', ' ' order by id) from audit where action = 'clusters.register'";
+    assert_eq!(app.ask(audit).await, "active draining draining disabled disabled active active");
+}
+
+#[tokio::test]
 async fn only_an_sre_closes_a_cluster() {
     let app = App::new().await;
     for token in [&app.acme, &app.console] {
