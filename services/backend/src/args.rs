@@ -13,8 +13,8 @@ use secrecy::SecretString;
 
 use crate::api::Share;
 use crate::prune::Retention;
-use crate::sweep::Settings;
 use crate::sweep::decide::Rules;
+use crate::sweep::{PAGE, Settings};
 
 pub use api::ApiArgs;
 
@@ -310,6 +310,7 @@ impl From<SweepArgs> for Settings {
         Self {
             period: args.sweep_period,
             cap: args.sweep_cap,
+            page: PAGE,
             rules: Rules {
                 grace: args.sweep_grace,
                 again: args.sweep_again,

@@ -4,7 +4,7 @@
 //! Any number of replicas take turns, by the database's clock. *Invariant:* what is sent again or minted again in one
 //! turn is bounded for all replicas together. *Invariant:* this only mints again and has tombstones of purged databases
 //! removed: databases that nobody knows are shown to people and left alone. *Invariant:* a database that cannot be repaired
-//! holds up no other.
+//! holds up no other. *Invariant:* a turn that fails or is cut off holds up nothing that lies behind: the next one goes on there.
 //!
 //! Other content at an equal position is reported and left: on the database with since when, among what is unclaimed, and in
 //! the metric of what differs. Two hands wrote one position, or two versions of a program compute one hash differently;
@@ -14,20 +14,21 @@
 //! keep`, a hash that changed), and the next change outranks it.
 
 pub mod decide;
+mod place;
+mod repair;
 mod words;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use domain::recovery::kind_of;
-use domain::{ClusterId, ClusterState, DatabaseId, OnFailure, Position};
+use domain::{ClusterId, ClusterState, DatabaseId, Position};
 use runtime::health::Heartbeat;
 use runtime::{Backoff, CancellationToken};
-use serde_json::json;
-use store::{Audit, Database, DatabaseView, Divergence, Listing, Mint, Store, Subject, Terms, Turn};
+use store::{Divergence, Listing, Store, Subject, Turn};
 use tokio::sync::watch;
 
 use self::decide::{Act, Lagging, Rules, Why, in_turn, is_all_told, is_listed, judge};
+pub use self::place::Place;
 use self::words::{failed, note, raised, told};
 use crate::doorbell::Doorbell;
 use crate::metrics::Metrics;
@@ -35,17 +36,9 @@ use crate::metrics::Metrics;
 /// Who asks for what the sweep mints.
 pub(crate) const ACTOR: &str = "slipway:sweep";
 /// Databases looked at in one statement.
-const BATCH: u32 = 500;
+pub const PAGE: u32 = 500;
 /// Patience with one turn.
 const DEADLINE: Duration = Duration::from_mins(2);
-/// How long a repair may take before somebody hears of it; it is never given up.
-const REPAIR: Duration = Duration::from_hours(1);
-/// What is told of a state that was never minted.
-const AHEAD: &str =
-    "the cluster held a state that was never minted, so rows were lost: what is left was minted above it";
-/// What is told of a state that asked for a smaller volume than there is.
-const OUTGROWN: &str = "the state was refused, because the volume is larger by now than it asks for, so rows were lost: it was \
-                        minted again with the size that is there";
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
 /// How to sweep.
@@ -55,6 +48,8 @@ pub struct Settings {
     pub period: Duration,
     /// Most databases that are sent or minted again in a turn.
     pub cap: u32,
+    /// Databases looked at in one statement.
+    pub page: u32,
     /// When something is late.
     pub rules: Rules,
 }
@@ -121,16 +116,17 @@ impl Sweep {
         stop: CancellationToken,
     ) {
         let mut retry = BACKOFF.start();
-        let mut unrepaired = BTreeMap::new();
+        let (mut place, mut unrepaired) = (Place::default(), BTreeMap::new());
         while !stop.is_cancelled() {
             heartbeat.beat();
             self.settings.rules.retention = *retention.borrow();
             self.measure().await;
-            let turn = runtime::deadline(DEADLINE, "a turn of the sweep", self.step()).await;
+            let whole = place.is_start();
+            let turn = runtime::deadline(DEADLINE, "a turn of the sweep", self.step(&mut place)).await;
             let wait = match turn {
                 Ok(Ok(tally)) => {
                     retry.reset();
-                    told(tally, &mut unrepaired);
+                    told(tally, whole, &mut unrepaired);
                     // Twice a period, each replica at its own moment, so that no turn is missed by much.
                     self.settings.period.mul_f64(0.25 + 0.5 * runtime::backoff::random_share())
                 }
@@ -144,36 +140,56 @@ impl Sweep {
         }
     }
 
-    /// One turn; `None` while it is not time, or another replica has it.
-    pub async fn step(&self) -> Result<Option<Tally>, store::Error> {
+    /// One turn, which goes on at `place`; `None` while it is not time, or another replica has it.
+    pub async fn step(&self, place: &mut Place) -> Result<Option<Tally>, store::Error> {
         let Some(turn) = self.store.begin_sweep(self.settings.period).await? else { return Ok(None) };
         raised(&self.store.raise_terms().await?);
         let listings = self.listings().await?;
         let listings: BTreeMap<ClusterId, Listing> =
             listings.into_iter().map(|one| (one.cluster.clone(), one)).collect();
         let mut tally = Tally::default();
-        let (mut after, mut lagging) = (None, Vec::new());
+        // Each whatever became of the others: what fails in one place for good is in nobody's way.
+        let compared = self.compare(turn, &listings, place, &mut tally).await;
+        let resent = self.resend(turn, place, &mut tally).await;
+        let resolved = self.resolve(&listings).await;
+        compared.and(resent).and(resolved)?;
+        Ok(Some(tally))
+    }
+
+    /// Looks at all that is left of a round.
+    async fn compare(
+        &self,
+        turn: Turn,
+        listings: &BTreeMap<ClusterId, Listing>,
+        place: &mut Place,
+        tally: &mut Tally,
+    ) -> Result<(), store::Error> {
         loop {
-            let batch = self.store.sweep_subjects(after, BATCH, &self.gossip).await?;
+            let page = place.begin();
+            let batch = self.store.sweep_subjects(page.after, self.settings.page, &self.gossip).await?;
+            place.read(page, batch.next);
             for unreadable in &batch.unreadable {
                 tracing::error!(reason = %unreadable, "a database cannot be read: it is not swept");
             }
             tally.seen += batch.subjects.len();
-            let mut due = self.judge(&batch.subjects, &listings);
-            lagging.append(&mut due.resend);
-            self.act(turn, due, &mut tally).await?;
-            after = batch.next;
-            if after.is_none() {
-                break;
+            let mut due = self.judge(&batch.subjects, listings);
+            let judged = batch.subjects.iter().map(|subject| subject.database);
+            place.judged(judged, std::mem::take(&mut due.resend));
+            self.act(turn, due, tally).await?;
+            place.done(batch.next);
+            if batch.next.is_none() {
+                return Ok(());
             }
         }
-        // Of all at once, because there may be more of them than the cap allows.
-        self.resend(turn, lagging, &mut tally).await?;
+    }
+
+    /// Ends alarms whose reason is gone.
+    async fn resolve(&self, listings: &BTreeMap<ClusterId, Listing>) -> Result<(), store::Error> {
         self.store.resolve_unclaimed().await?;
         let told = listings.values().filter(|listing| is_all_told(listing, &self.settings.rules));
         let told: Vec<_> = told.map(|listing| (&listing.cluster, listing.term)).collect();
         self.store.resolve_gone(&told).await?;
-        Ok(Some(tally))
+        Ok(())
     }
 
     /// What is known of the clusters' observers. Of a cluster that cannot be read nothing is known: its databases are left alone.
@@ -243,85 +259,19 @@ impl Sweep {
         Ok(())
     }
 
-    /// Has states published again, as many as the cap allows.
-    async fn resend(&self, turn: Turn, lagging: Vec<Lagging>, tally: &mut Tally) -> Result<(), store::Error> {
-        let due = in_turn(lagging);
+    /// Has states published again, as many as the cap allows: of all that were compared at once, because there may be more.
+    async fn resend(&self, turn: Turn, place: &mut Place, tally: &mut Tally) -> Result<(), store::Error> {
+        let due = in_turn(place.lagging());
         if due.is_empty() {
             return Ok(());
         }
         tally.resent = self.store.resend(turn, self.settings.cap, &due).await?;
+        place.resent();
         self.metrics.resent.inc_by(tally.resent);
         if tally.resent > 0 {
             self.doorbell.ring();
         }
         Ok(())
-    }
-
-    /// Repairs one database. Only what would stop all the others too ends the turn.
-    async fn try_repair(
-        &self,
-        turn: Turn,
-        (database, judged): (DatabaseId, Position),
-        tally: &mut Tally,
-    ) -> Result<(), store::Error> {
-        match self.repair(turn, database, judged).await {
-            Ok(repaired) => tally.repaired += u64::from(repaired),
-            // Others were in the way: it is looked at again in the next turn.
-            Err(store::Error::Busy(_)) => tally.busy += 1,
-            Err(error) if error.is_transient() => return Err(error),
-            Err(error) => {
-                self.metrics.unrepaired.inc();
-                tally.unrepaired.insert(database, runtime::telemetry::chain(&error));
-            }
-        }
-        Ok(())
-    }
-
-    /// Mints what should be again, above what the cluster holds and no smaller: what is left in Postgres wins. Says
-    /// whether it did.
-    async fn repair(&self, turn: Turn, database: DatabaseId, judged: Position) -> Result<bool, store::Error> {
-        let mut transaction = self.store.begin().await?;
-        if !transaction.spend(turn, self.settings.cap).await? {
-            return Ok(false);
-        }
-        let Some(locked) = transaction.lock_database(None, database).await? else { return Ok(false) };
-        let view = transaction.database(database).await?;
-        let Some(held) = view.as_ref().and_then(held) else { return Ok(false) };
-        let ahead = held > locked.position;
-        if !ahead && locked.position != judged {
-            return Ok(false);
-        }
-        let minted = if ahead {
-            transaction.repair(&locked, held, again(&locked)).await?
-        } else {
-            transaction.change(&locked, again(&locked)).await?
-        };
-        let entry = Audit {
-            tenant: Some(locked.tenant.clone()),
-            principal: ACTOR.to_owned(),
-            role: "system".to_owned(),
-            action: "databases.repair".to_owned(),
-            subject: database.to_string(),
-            operation: Some(minted.operation),
-            request_id: None,
-            detail: json!({
-                "held": held.to_string(),
-                "before": locked.position.to_string(),
-                "minted": minted.position.to_string(),
-            }),
-        };
-        transaction.audit(&entry).await?;
-        transaction.commit().await?;
-        self.metrics.repaired.inc();
-        tracing::error!(
-            db.id = %database,
-            cluster.name = %locked.cluster,
-            db.held = %held,
-            db.position = %minted.position,
-            "{}",
-            if ahead { AHEAD } else { OUTGROWN }
-        );
-        Ok(true)
     }
 
     /// Shows how many databases differ, and of which clusters nobody knows what they hold.
@@ -339,23 +289,6 @@ impl Sweep {
             Ok(Err(error)) => tracing::debug!(reason = runtime::telemetry::chain(&error), "not measured"),
             Err(late) => tracing::debug!(reason = %late, "not measured"),
         }
-    }
-}
-
-fn held(view: &DatabaseView) -> Option<Position> {
-    view.observed.as_ref().map(|observed| observed.position)
-}
-
-/// What should be, once more.
-fn again(locked: &Database) -> Mint {
-    let desired = locked.desired.clone();
-    Mint {
-        kind: kind_of(&desired),
-        desired,
-        actor: ACTOR.to_owned(),
-        traceparent: None,
-        hash: wire::hash::of,
-        terms: Terms { deadline: REPAIR, on_failure: OnFailure::Keep, reverts: None },
     }
 }
 

@@ -40,8 +40,9 @@ pub(super) fn raised(clusters: &[String]) {
     }
 }
 
-/// What a turn did, and once of each database that it cannot be repaired: `before` are those of which it is known.
-pub(super) fn told(tally: Option<Tally>, before: &mut BTreeMap<DatabaseId, String>) {
+/// What a turn did, and once of each database that it cannot be repaired: `before` are those of which it is known. One that was not
+/// `whole` says nothing of those that it did not see.
+pub(super) fn told(tally: Option<Tally>, whole: bool, before: &mut BTreeMap<DatabaseId, String>) {
     let Some(tally) = tally else { return };
     let Tally { seen, changed, resent, repaired, buried, purged, busy, unrepaired } = tally;
     for (database, reason) in unrepaired.iter().filter(|(database, _)| !before.contains_key(database)) {
@@ -52,7 +53,10 @@ pub(super) fn told(tally: Option<Tally>, before: &mut BTreeMap<DatabaseId, Strin
              rows or in its cluster; it is tried again each turn"
         );
     }
-    *before = unrepaired;
+    if whole {
+        before.clear();
+    }
+    before.extend(unrepaired);
     if busy > 0 {
         tracing::debug!(busy, "others had databases locked: they are repaired in a later turn");
     }

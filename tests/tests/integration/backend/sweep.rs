@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ::backend::sweep::decide::Rules;
-use ::backend::sweep::{Settings, Sweep, Tally};
+use ::backend::sweep::{PAGE, Place, Settings, Sweep, Tally};
 use ::store::{Advance, Batch, Observation, Term};
 use domain::{DatabaseId, Position};
 use serde_json::{Value, json};
@@ -21,12 +21,12 @@ fn sweep(app: &App, cap: u32, rules: Rules) -> Sweep {
         gossip: "gossip".to_owned(),
         doorbell: app.doorbell.clone(),
         metrics: app.metrics.clone(),
-        settings: Settings { period: NOW, cap, rules },
+        settings: Settings { period: NOW, cap, page: PAGE, rules },
     }
 }
 
 async fn turn(app: &App, cap: u32) -> Tally {
-    sweep(app, cap, RULES).step().await.unwrap().expect("it is its turn")
+    sweep(app, cap, RULES).step(&mut Place::default()).await.unwrap().expect("it is its turn")
 }
 
 /// The observer of the cluster has listed everything under its term, and told of it.
@@ -315,6 +315,39 @@ async fn a_database_that_cannot_be_repaired_holds_up_no_other() {
 }
 
 #[tokio::test]
+async fn what_lies_behind_a_place_that_always_fails_is_reached() {
+    let app = App::new().await;
+    let mut made = [app.created("a").await, app.created("b").await, app.created("c").await];
+    made.sort_by_key(id);
+    published(&app).await;
+    listed(&app).await;
+    let failing = format!(
+        "create function fails() returns trigger language plpgsql as $$ begin raise exception 'as the test asks'; end $$; \
+         create trigger fails before update of diverged_kind on databases for each row when (new.id = '{}') \
+         execute function fails()",
+        id(&made[1])
+    );
+    app.ask(&failing).await;
+    let one_by_one = sweep(&app, 9, RULES);
+    let one_by_one = Sweep { settings: Settings { page: 1, ..one_by_one.settings }, ..one_by_one };
+    let mut place = Place::default();
+    let marks = "select string_agg(coalesce(diverged_kind, '-'), ' ' order by id) from databases";
+    one_by_one.step(&mut place).await.unwrap_err();
+    assert_eq!(app.ask(marks).await, "missing - -", "where it fails a turn ends");
+    let again = app.store.unpublished(9).await.unwrap().instructions;
+    assert_eq!(again.len(), 2, "and what was found until then is sent again all the same: {again:?}");
+    one_by_one.step(&mut place).await.unwrap_err();
+    assert_eq!(app.ask(marks).await, "missing - -", "it is tried once more");
+    let behind = one_by_one.step(&mut place).await.unwrap().expect("it is its turn");
+    assert_eq!((behind.seen, behind.changed, behind.resent), (1, 1, 1), "and passed over then");
+    assert_eq!(app.ask(marks).await, "missing - missing");
+    one_by_one.step(&mut place).await.unwrap_err();
+    app.ask("drop trigger fails on databases").await;
+    let healed = one_by_one.step(&mut place).await.unwrap().expect("it is its turn");
+    assert_eq!((healed.seen, healed.changed), (2, 1), "the next round tries it again");
+}
+
+#[tokio::test]
 async fn other_content_at_an_equal_position_is_reported_and_left() {
     let app = App::new().await;
     let made = app.created("trades").await;
@@ -340,8 +373,9 @@ async fn other_content_at_an_equal_position_is_reported_and_left() {
 #[tokio::test]
 async fn of_two_replicas_one_has_the_turn() {
     let app = App::new().await;
-    let settings = Settings { period: LONG, cap: 9, rules: RULES };
+    let settings = Settings { period: LONG, cap: 9, page: PAGE, rules: RULES };
     let [one, other] = [(); 2].map(|()| Sweep { settings, ..sweep(&app, 9, RULES) });
-    let (one, other) = tokio::join!(one.step(), other.step());
+    let (mut here, mut there) = (Place::default(), Place::default());
+    let (one, other) = tokio::join!(one.step(&mut here), other.step(&mut there));
     assert!(one.unwrap().is_some() != other.unwrap().is_some());
 }

@@ -8,7 +8,7 @@ use backend::metrics::Metrics;
 use backend::relay::Relay;
 use backend::sink::GossipSink;
 use backend::sweep::decide::Rules;
-use backend::sweep::{Settings, Sweep};
+use backend::sweep::{PAGE, Settings, Sweep};
 use domain::{Desired, OperationKind, Position, RunState};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
@@ -34,6 +34,7 @@ pub(super) const HEALED: Duration = Duration::from_mins(2);
 const SETTINGS: Settings = Settings {
     period: Duration::from_millis(300),
     cap: 20,
+    page: PAGE,
     rules: Rules {
         grace: Duration::from_secs(1),
         again: Duration::from_secs(3),
