@@ -122,7 +122,7 @@ pub enum Format {
 /// Waiting for an operation.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Wait {
-    /// Wait until it is done, showing its steps
+    /// Wait until it is done, showing its steps; for 30m unless --timeout says otherwise
     #[arg(long)]
     pub wait: bool,
 }

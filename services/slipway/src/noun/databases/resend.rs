@@ -7,10 +7,12 @@ use tokio::time::Instant;
 use uuid::Uuid;
 use wire::http::{Intervention, Resent};
 
+use super::client;
+use crate::cli::Wait;
 use crate::client::Client;
 use crate::error::Error;
 use crate::render;
-use crate::session::{REQUEST, Session};
+use crate::session::Session;
 
 /// Between two looks of `--wait`.
 const LOOK: Duration = Duration::from_millis(300);
@@ -39,7 +41,7 @@ pub struct Resend {
     /// Only show what would be done
     #[arg(long)]
     dry_run: bool,
-    /// Wait until it is on its way
+    /// Wait until it is on its way; for 30m unless --timeout says otherwise
     #[arg(long)]
     wait: bool,
     /// Key under which the API does this once, however often it is asked [default: a new one]
@@ -49,8 +51,8 @@ pub struct Resend {
 
 /// Has a database's state published again.
 pub(super) async fn resend(session: &Session, command: Resend) -> Result<(), Error> {
+    let client = way(session, &command)?;
     let Resend { database, reason, dry_run, wait, idempotency_key } = command;
-    let client = session.client(REQUEST)?;
     let found = client.find_database(&database).await?;
     let wish = Intervention { reason, dry_run };
     let key = (!dry_run).then(|| idempotency_key.unwrap_or_else(|| Uuid::now_v7().to_string()));
@@ -69,6 +71,11 @@ pub(super) async fn resend(session: &Session, command: Resend) -> Result<(), Err
     Ok(())
 }
 
+/// The way to the API, open for as long as the command may take. Nothing comes of a dry run that could be waited for.
+fn way(session: &Session, command: &Resend) -> Result<Client, Error> {
+    client(session, Wait { wait: command.wait && !command.dry_run })
+}
+
 /// The database, once its state is on its way.
 async fn published(client: &Client, resent: &Resent) -> Result<wire::http::Database, Error> {
     let id = resent.database.id;
@@ -83,4 +90,34 @@ async fn published(client: &Client, resent: &Resent) -> Result<wire::http::Datab
         doing: format!("the state of {} waits to be published", resent.database.name),
         hint: "it goes by itself as soon as Kafka takes it".to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::session::tests::session;
+    use crate::session::{REQUEST, WAITING};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        resend: Resend,
+    }
+
+    #[test]
+    fn who_waits_has_the_time_of_all_who_wait() {
+        runtime::install_crypto();
+        let left = |given: &[&str], global: &[&str]| {
+            let words = [&["resend", "trades", "--reason=INC-42"], given].concat();
+            let line = Line::try_parse_from(words).unwrap();
+            let session = session(&[&["--api-url=http://127.0.0.1:1", "--token=swordfish"], global].concat());
+            way(&session, &line.resend).unwrap().deadline() - Instant::now()
+        };
+        assert!(left(&["--wait"], &[]) > WAITING / 2);
+        assert!(left(&[], &[]) <= REQUEST);
+        assert!(left(&["--wait", "--dry-run"], &[]) <= REQUEST, "there is nothing to wait for");
+        assert!(left(&["--wait"], &["--timeout=1s"]) < REQUEST, "what was asked for counts");
+    }
 }
