@@ -175,32 +175,55 @@ impl Client {
         self.output
     }
 
-    /// Sends a request and reads the answer as JSON.
+    /// Sends a request and reads the answer as JSON. One that is cut off in its middle is no answer.
     pub async fn ask<T: DeserializeOwned>(&self, request: Request) -> Result<Answer<T>, Error> {
-        let name = request.name();
-        let response = self.send(request).await?;
-        let etag = response.headers().get(ETAG).cloned();
-        let bytes = read(response, &name).await?;
+        let mut attempt = 0;
+        let (etag, bytes) = loop {
+            let response = self.insist(&request, &mut attempt).await?;
+            let etag = response.headers().get(ETAG).cloned();
+            match read(response).await {
+                Ok(bytes) => break (etag, bytes),
+                // Nothing comes of it but the reason, or another try.
+                Err(failed) => drop(self.weigh(&request, Err(failed), &mut attempt).await.transpose()?),
+            }
+        };
         let body = serde_json::from_slice(&bytes)
-            .map_err(|error| Error::Answer { request: name, source: Box::new(error) })?;
+            .map_err(|error| Error::Answer { request: request.name(), source: Box::new(error) })?;
         Ok(Answer { body, etag })
     }
 
     /// Sends a request until there is a success, a refusal, or no time left.
     pub async fn send(&self, request: Request) -> Result<Response, Error> {
-        let mut attempt = 0;
+        self.insist(&request, &mut 0).await
+    }
+
+    /// The same after so many tries.
+    async fn insist(&self, request: &Request, attempt: &mut u32) -> Result<Response, Error> {
         loop {
-            let outcome = self.attempt(&request).await;
-            let seen = seen(&outcome);
-            match retry::decide(&seen, attempt, self.remaining(), runtime::backoff::random_share()) {
-                Decision::Settled => return self.settle(&request, outcome).await,
-                Decision::OutOfTime => return Err(self.out_of_time(&request, outcome).await),
-                Decision::Again(delay) => {
-                    self.say(&request, &seen, attempt, delay);
-                    tokio::time::sleep(delay).await;
-                }
+            let outcome = self.attempt(request).await;
+            if let Some(settled) = self.weigh(request, outcome, attempt).await {
+                return settled;
             }
-            attempt += 1;
+        }
+    }
+
+    /// What is made of a try; nothing where there is to be another, once it has been waited for.
+    async fn weigh(
+        &self,
+        request: &Request,
+        outcome: Result<Response, Failed>,
+        attempt: &mut u32,
+    ) -> Option<Result<Response, Error>> {
+        let seen = seen(&outcome);
+        match retry::decide(&seen, *attempt, self.remaining(), runtime::backoff::random_share()) {
+            Decision::Settled => Some(self.settle(request, outcome).await),
+            Decision::OutOfTime => Some(Err(self.out_of_time(request, outcome).await)),
+            Decision::Again(delay) => {
+                self.say(request, &seen, *attempt, delay);
+                tokio::time::sleep(delay).await;
+                *attempt += 1;
+                None
+            }
         }
     }
 
@@ -251,9 +274,12 @@ impl Client {
             Ok(response) => {
                 let status = response.status();
                 let request_id = header(&response, "x-request-id");
-                let bytes = read(response, &request.name()).await.unwrap_or_default();
+                let bytes = read(response).await.unwrap_or_default();
                 let problem = Box::new(problem(status, &request_id, &bytes));
                 Err(Error::Refused { request: request.name(), problem })
+            }
+            Err(error @ Failed::TooLong) => {
+                Err(Error::Answer { request: request.name(), source: Box::new(error) })
             }
             Err(error) => Err(Error::Unreachable { url: self.url.to_string(), source: Box::new(error) }),
         }
@@ -277,6 +303,10 @@ enum Failed {
     Http(#[source] reqwest::Error),
     #[error("no answer within {0:?}")]
     Silent(Duration),
+    #[error("the answer was cut off")]
+    Cut(#[source] reqwest::Error),
+    #[error("the answer is longer than {ANSWER} bytes")]
+    TooLong,
 }
 
 fn seen(outcome: &Result<Response, Failed>) -> Seen {
@@ -289,9 +319,10 @@ fn seen(outcome: &Result<Response, Failed>) -> Seen {
                 .and_then(|value| value.to_str().ok())
                 .and_then(retry::after),
         },
-        // A request that could not even be built will not be better the next time.
+        // A request that could not even be built will not be better the next time, nor will an absurd answer.
         Err(Failed::Http(error)) if error.is_builder() => Seen::Hopeless,
-        Err(Failed::Http(_) | Failed::Silent(_)) => Seen::Unreachable,
+        Err(Failed::TooLong) => Seen::Hopeless,
+        Err(Failed::Http(_) | Failed::Silent(_) | Failed::Cut(_)) => Seen::Unreachable,
     }
 }
 
@@ -300,12 +331,11 @@ fn header(response: &Response, name: &str) -> String {
 }
 
 /// The body, if it is not absurdly long.
-async fn read(mut response: Response, request: &str) -> Result<Vec<u8>, Error> {
-    let failed = |source| Error::Answer { request: request.to_owned(), source };
+async fn read(mut response: Response) -> Result<Vec<u8>, Failed> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| failed(Box::new(error)))? {
+    while let Some(chunk) = response.chunk().await.map_err(Failed::Cut)? {
         if body.len() + chunk.len() > ANSWER {
-            return Err(failed(format!("it is longer than {ANSWER} bytes").into()));
+            return Err(Failed::TooLong);
         }
         body.extend_from_slice(&chunk);
     }

@@ -1,7 +1,7 @@
 //! Whether to try again, and when. Pure: randomness and time are parameters.
 //!
-//! Only what says "later" is tried again: 429, 503, and no answer at all. That is safe for every request of this program:
-//! reads change nothing, POST carries an idempotency key, PATCH a precondition, PUT and DELETE name their result.
+//! Only what says "later" is tried again: 429, 503, and no answer at all, or half of one. That is safe for every request of this
+//! program: reads change nothing, POST carries an idempotency key, PATCH a precondition, PUT and DELETE name their result.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,9 +24,9 @@ pub enum Seen {
         /// What the server asks to wait.
         retry_after: Option<Duration>,
     },
-    /// No answer.
+    /// No answer, or one that was cut off.
     Unreachable,
-    /// Could not be sent, and never will.
+    /// Could not be sent or is too long to be read, and that will not change.
     Hopeless,
 }
 

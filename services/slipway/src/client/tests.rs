@@ -57,6 +57,37 @@ async fn every_try_of_a_post_is_the_same_request() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_cut_off_is_asked_for_again_as_the_same_request() {
+    let accepted = Accepted { database: fixture::database(), operation: fixture::operation("pending") };
+    let cut = |whole: String| whole[..whole.len() - 9].to_owned();
+    let later = answer("503 Service Unavailable", &["Retry-After: 0"], "{}");
+    let server = Scripted::start(vec![cut(json(&accepted)), later, json(&accepted)]).await;
+    let id = fixture::operation("running").id;
+    assert_eq!(server.client(LONG).cancel_operation(id, "key-1").await.unwrap(), accepted);
+    let asked = server.asked().await;
+    assert_eq!(asked.len(), 3);
+    for request in &asked {
+        assert!(request.starts_with(&format!("POST /v1/operations/{id}:cancel HTTP/1.1\r\n")), "{request}");
+        assert_eq!(header(request, "idempotency-key").as_deref(), Some("key-1"));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_off_when_no_time_is_left_is_in_doubt() {
+    let whole = json(&fixture::database());
+    let server = Scripted::start(vec![whole[..whole.len() - 9].to_owned()]).await;
+    let request = Request::new(Method::POST, "v1/databases")
+        .header(calls::IDEMPOTENCY_KEY, HeaderValue::from_static("key-1"));
+    let half = server.client(LONG).attempt(&request).await.unwrap();
+    let failed = read(half).await.unwrap_err();
+    let late = server.client(Duration::ZERO);
+    let error = late.weigh(&request, Err(failed), &mut 0).await.unwrap().unwrap_err();
+    server.asked().await;
+    assert_eq!(exit::code(&error), exit::TIMEOUT, "{}", error.explain());
+    assert!(error.explain().contains("--idempotency-key key-1 "), "{}", error.explain());
+}
+
+#[tokio::test]
 async fn a_verb_goes_to_its_database_with_its_key() {
     let accepted = Accepted { database: fixture::database(), operation: fixture::operation("pending") };
     let id = fixture::database().id;
