@@ -10,11 +10,14 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
 use domain::DatabaseId;
-use runtime::CancellationToken;
+use runtime::backoff::{Retry, random_share};
+use runtime::{Backoff, CancellationToken};
 use store::Store;
 
-/// How often Postgres is asked.
+/// How often Postgres is asked, on average.
 const EVERY: Duration = Duration::from_secs(5);
+/// How much later where that fails again and again.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(15));
 const LIMIT: Duration = Duration::from_secs(5);
 /// The most databases that are remembered, the latest first: the others are found by asking.
 const MOST: u32 = 10_000;
@@ -50,10 +53,10 @@ impl Letters {
         self.write().recent.clear();
     }
 
-    /// What Postgres said, and what came since it was asked.
+    /// What came since Postgres was asked, and what it said, as far as that is remembered.
     fn set(&self, databases: Vec<DatabaseId>) {
         let mut open = self.write();
-        open.databases = databases.into_iter().chain(open.recent.iter().copied()).collect();
+        open.databases = open.recent.iter().copied().chain(databases).take(MOST as usize).collect();
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Open> {
@@ -63,21 +66,43 @@ impl Letters {
 
 /// Asks Postgres until the program stops.
 pub async fn keep(letters: Letters, store: Store, stop: CancellationToken) {
+    let mut retry = BACKOFF.start();
     loop {
-        match runtime::deadline(LIMIT, "the dead letters", step(&letters, &store)).await {
-            Ok(Ok(())) => {}
+        let answered = match runtime::deadline(LIMIT, "the dead letters", step(&letters, &store)).await {
+            Ok(Ok(())) => true,
             Ok(Err(error)) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "dead letters were not asked for");
+                false
             }
-            Err(late) => tracing::debug!("{late}"),
-        }
-        if !runtime::backoff::sleep(EVERY, &stop).await {
+            Err(late) => {
+                tracing::debug!("{late}");
+                false
+            }
+        };
+        if !runtime::backoff::sleep(pause(&mut retry, answered), &stop).await {
             return;
         }
     }
 }
 
+/// How long to wait before Postgres is asked again: each process at its own moments, and seldom while it does not answer.
+fn pause(retry: &mut Retry, answered: bool) -> Duration {
+    let usual = EVERY.mul_f64(0.5 + random_share());
+    if answered {
+        retry.reset();
+        return usual;
+    }
+    usual + retry.next_delay()
+}
+
 async fn step(letters: &Letters, store: &Store) -> Result<(), store::Error> {
+    letters.begin();
+    let read = store.open_dead_letters(MOST).await.map(|open| letters.set(open));
+    // Whatever came of that, and without being in its way: what is settled here is forgotten the next time.
+    settle(store).await.and(read)
+}
+
+async fn settle(store: &Store) -> Result<(), store::Error> {
     let settled = store.settle_dead_letters().await?;
     if settled > 0 {
         tracing::info!(count = settled, "dead letters were superseded");
@@ -86,8 +111,6 @@ async fn step(letters: &Letters, store: &Store) -> Result<(), store::Error> {
     if passed > 0 {
         tracing::info!(count = passed, "parked instructions were passed by newer ones");
     }
-    letters.begin();
-    letters.set(store.open_dead_letters(MOST).await?);
     Ok(())
 }
 
@@ -105,6 +128,23 @@ mod tests {
         }
         assert!(letters.has(first));
         assert_eq!(letters.0.read().unwrap().databases.len(), MOST as usize);
+        letters.set((0..MOST).map(|_| DatabaseId::mint()).collect());
+        assert_eq!(letters.0.read().unwrap().databases.len(), MOST as usize, "with what Postgres says");
+        assert!(letters.has(first), "the latest come first");
+    }
+
+    #[test]
+    fn a_postgres_that_does_not_answer_is_asked_less_often_and_not_by_all_at_once() {
+        let mut retry = BACKOFF.start();
+        for attempt in 0..20 {
+            let most = EVERY.mul_f64(1.5) + BACKOFF.ceiling(attempt);
+            let waited = pause(&mut retry, false);
+            assert!((EVERY / 2..=most).contains(&waited), "attempt {attempt}: {waited:?}");
+            assert_eq!(retry.attempts(), attempt + 1);
+        }
+        let waited = pause(&mut retry, true);
+        assert!((EVERY / 2..=EVERY.mul_f64(1.5)).contains(&waited), "{waited:?}");
+        assert_eq!(retry.attempts(), 0, "an answer ends it");
     }
 
     #[test]
