@@ -1,9 +1,11 @@
 //! Whoever comes with a token that was not seen here before: only so many of these tokens are looked up at once.
 //!
 //! A look takes a connection to Postgres, of which all requests have some together, and anybody may make up tokens. Those that were
-//! valid before pass by: however many strangers come, they hold up nobody who is known. *Invariant:* what is kept is bounded.
+//! valid before pass by: however many strangers come, they hold up nobody who is known. While Postgres does not answer, that so many
+//! wait is not their doing: they are told what all others are told. *Invariant:* what is kept is bounded.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,11 +33,14 @@ pub(super) struct Strangers(Arc<Inner>);
 struct Inner {
     places: Semaphore,
     known: Mutex<HashSet<Token>>,
+    /// How many looks Postgres answered, whatever it said.
+    answered: AtomicU64,
 }
 
 impl Default for Strangers {
     fn default() -> Self {
-        Self(Arc::new(Inner { places: Semaphore::new(AT_ONCE), known: Mutex::default() }))
+        let places = Semaphore::new(AT_ONCE);
+        Self(Arc::new(Inner { places, known: Mutex::default(), answered: AtomicU64::new(0) }))
     }
 }
 
@@ -45,16 +50,30 @@ impl Strangers {
         if self.known().contains(token) {
             return Ok(None);
         }
+        let before = self.answered();
         let place = self.0.places.acquire();
         if let Ok(Ok(place)) = runtime::deadline(PATIENCE, "a place among the strangers", place).await {
             return Ok(Some(place));
         }
-        let detail = "very many come at once with tokens that were not seen before";
-        Err(Failure::too_many(detail, LATER))
+        Err(self.refusal(before))
+    }
+
+    /// Why there was no place since so many looks had been answered.
+    fn refusal(&self, before: u64) -> Failure {
+        if self.answered() != before {
+            return Failure::too_many("very many come at once with tokens that were not seen before", LATER);
+        }
+        let cause = "no look for a token was answered meanwhile";
+        Failure::unavailable("the database of the control plane cannot be reached", cause.to_owned())
+    }
+
+    fn answered(&self) -> u64 {
+        self.0.answered.load(Ordering::Relaxed)
     }
 
     /// Remembers whether a token was found to be valid.
     pub(super) fn note(&self, token: Token, is_valid: bool) {
+        self.0.answered.fetch_add(1, Ordering::Relaxed);
         let mut known = self.known();
         if !is_valid {
             known.remove(&token);
@@ -94,6 +113,16 @@ mod tests {
         assert!(futures::poll!(&mut waits).is_pending(), "it is a stranger again");
         drop(places.pop());
         assert!(waits.await.unwrap().is_some());
+    }
+
+    #[test]
+    fn who_waited_in_vain_is_told_whether_too_many_came_or_postgres_is_away() {
+        let strangers = Strangers::default();
+        let refused = |before| strangers.refusal(before).problem.status;
+        assert_eq!(refused(0), 503, "nobody was ever answered");
+        strangers.note(hash("unknown"), false);
+        assert_eq!(refused(0), 429, "somebody was, and be it that there is no such token");
+        assert_eq!(refused(1), 503, "nobody was since then");
     }
 
     #[test]
