@@ -288,6 +288,12 @@ fn a_tombstone_goes_when_nothing_can_come_any_more() {
             Some(Divergence::Missing),
             Act::Resend,
         ),
+    ]);
+}
+
+#[test]
+fn what_is_noted_as_purged_is_so_until_something_of_it_is_there_again() {
+    check(&[
         (
             "noted",
             |s, _| {
