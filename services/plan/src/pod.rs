@@ -58,9 +58,43 @@ pub(crate) fn unplaced(pod: &Pod) -> Option<String> {
     ))
 }
 
+/// The most telling of what a pod says of itself, without anything that changes by the second.
+pub(crate) fn awaited(pod: &Pod) -> String {
+    if let Some(text) = first_waiting(pod) {
+        return text;
+    }
+    if let Some(text) = unplaced(pod) {
+        return text;
+    }
+    let state = questdb(pod).and_then(|found| found.state.as_ref());
+    if state.is_some_and(|state| state.running.is_some()) {
+        return "QuestDB has started and does not answer its probes yet".to_owned();
+    }
+    "waiting for QuestDB to start".to_owned()
+}
+
+/// The first container that waits for a reason of its own, those that prepare first; and how it ended before that.
+fn first_waiting(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let mut waiting = all.filter_map(|container| {
+        let reason = waiting_for(container)?;
+        (reason != "PodInitializing").then_some((container, reason))
+    });
+    let (container, reason) = waiting.next()?;
+    let ended = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+    let ended = ended.map(|ended| {
+        format!(
+            "; it ended with exit code {}: kubectl logs --previous --container {}",
+            ended.exit_code, container.name
+        )
+    });
+    Some(format!("container {} waits: {reason}{}", container.name, ended.unwrap_or_default()))
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -83,5 +117,57 @@ mod tests {
             }
         }
         assert!(unplaced(&Pod::default()).is_some_and(|said| said.starts_with("waiting")));
+    }
+
+    /// A state, and the one before.
+    type States = Option<(Value, Option<Value>)>;
+
+    fn container(name: &str, states: States) -> Option<Value> {
+        let (state, last) = states?;
+        Some(json!([{
+            "name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": state, "lastState": last.unwrap_or_default(),
+        }]))
+    }
+
+    #[test]
+    fn a_pod_that_waits_says_for_what_and_how_it_ended_before() {
+        let back_off = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+        let ended = |code: i32| json!({ "terminated": { "exitCode": code } });
+        let begins = json!({ "waiting": { "reason": "PodInitializing" } });
+        for (init, main, expected) in [
+            (None, None, "waiting for QuestDB to start"),
+            (
+                None,
+                Some((json!({ "running": {} }), None)),
+                "QuestDB has started and does not answer its probes yet",
+            ),
+            (None, Some((begins.clone(), None)), "waiting for QuestDB to start"),
+            (
+                Some((back_off.clone(), Some(ended(1)))),
+                Some((begins, None)),
+                "container restore waits: CrashLoopBackOff; it ended with exit code 1: \
+                 kubectl logs --previous --container restore",
+            ),
+            (
+                Some((ended(0), None)),
+                Some((back_off, Some(ended(55)))),
+                "container questdb waits: CrashLoopBackOff; it ended with exit code 55: \
+                 kubectl logs --previous --container questdb",
+            ),
+            (
+                None,
+                Some((json!({ "waiting": { "reason": "ErrImagePull" } }), None)),
+                "container questdb waits: ErrImagePull",
+            ),
+        ] {
+            let pod = json!({ "status": {
+                "conditions": [{ "type": "PodScheduled", "status": "True" }],
+                "initContainerStatuses": container("restore", init),
+                "containerStatuses": container("questdb", main),
+            } });
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(awaited(&pod), expected);
+        }
     }
 }

@@ -8,8 +8,8 @@ use resources::{DnsState, Phase, QuestDBStatus};
 
 use super::conditions::{DELETED, INVALID, PAUSED, Word, as_said, no, put, reason, serving, stopped};
 use crate::change::takes_host_ports;
-use crate::planner::{is_on, is_ready, waiting_for};
-use crate::{Children, Part, pod_serves};
+use crate::planner::{is_on, is_ready};
+use crate::{Children, Part, pod, pod_serves};
 
 /// Judges it under the spec that is refused, so that who waits for that generation is answered. `status` is the one of before.
 pub(super) fn judge(status: &mut QuestDBStatus, seen: &Children, generation: i64, now: Timestamp) {
@@ -49,7 +49,7 @@ fn missing(status: &QuestDBStatus, seen: &Children, pod: &Pod) -> Option<(Part, 
         return Some((Part::Pod, "QuestDB is being stopped".to_owned()));
     }
     if !pod_serves(pod) {
-        return Some((Part::Pod, waiting_for(pod)));
+        return Some((Part::Pod, pod::awaited(pod)));
     }
     // The word of a kubelet that is silent is old.
     let Some(node) = seen.nodes.iter().find(|node| is_on(pod, node) && is_ready(node)) else {
