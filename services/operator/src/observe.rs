@@ -117,7 +117,8 @@ async fn account(context: &Context, validated: &Validated, settled: bool) -> Res
     })
 }
 
-/// What lost its tags in EC2 is asked for by its id or name; nothing has, nearly always.
+/// What EC2 does not show by its tags is asked for by its id or name: it lost them, or was left out of the answer. Nothing has, or
+/// was, nearly always.
 async fn find_lost(
     context: &Context,
     resource: &QuestDB,
@@ -135,7 +136,9 @@ async fn find_lost(
     }
     if let Some(id) = lost.volume {
         let found = context.lookup.volume(&id).await.map_err(Error::aws("look for a disk by its id"))?;
-        observed.account.volumes.extend(found.filter(|found| is_ours(&found.tags)));
+        let account = &mut observed.account;
+        let found = found.filter(|found| plan::is_still_its_disk(&validated.subject, account, &found.tags));
+        account.volumes.extend(found);
     }
     if let Some(name) = lost.group {
         let found = context.cloud.find_security_group(&context.settings.vpc, &name).await;

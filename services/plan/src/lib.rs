@@ -74,7 +74,10 @@ pub use rivals::{Rival, host_key, host_keys, rivals};
 pub use settings::{Neighbours, Settings};
 pub use step::{Kind, Manifest, Step, Target};
 pub use subject::Subject;
-pub use tagged::{Lost, Mistagged, instance_of, is_still_ours, lost, put_right};
+pub use tagged::{
+    Lost, Mistagged, carries_our_tags, instance_of, is_disk_left, is_still_its_disk, is_still_ours, lost,
+    put_right,
+};
 pub use unclaimed::{Unclaimed, unclaimed, unclaimed_firewalls};
 pub use upgrade::{copy_to_look_at, serves_as, understates, version_on};
 pub use validate::{Validated, hostname, is_cidr, validate, validate_over};

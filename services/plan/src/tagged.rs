@@ -1,7 +1,7 @@
 //! Tags in AWS that somebody changed by hand. What is found by them would be lost without them, so each is also known by
 //! something nobody can change: a machine by the token of its launch, a disk by what holds its id, a firewall by its name.
 
-use cloud::{ClientToken, Instance, InstanceId, Owner, Role, Tags, VolumeId, key};
+use cloud::{ClientToken, Instance, InstanceId, Owner, Role, Tags, Volume, VolumeId, key};
 use k8s_openapi::api::core::v1::Node;
 use resources::{QuestDB, StepState, names};
 
@@ -20,12 +20,12 @@ pub struct Mistagged {
     pub missing: Tags,
 }
 
-/// What is known by its id or name, and nothing with our tags is.
+/// What is known by its id or name, and is not among what has our tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Machines: the one that served last, and those that Nodes of ours are.
     pub instances: Vec<InstanceId>,
-    /// Disk.
+    /// Disk, be there another one with our tags: [`is_still_its_disk`] says whether what is found by the id counts.
     pub volume: Option<VolumeId>,
     /// Firewall, by its name in the VPC.
     pub group: Option<String>,
@@ -46,8 +46,8 @@ pub fn lost(resource: &QuestDB, validated: &Validated, observed: &Observed) -> L
     instances.dedup();
     Lost {
         instances,
-        // Beside one that carries our tags another is none that lost them: people take them off a disk to be rid of it.
-        volume: volume.filter(|_| account.volumes.iter().all(|found| found.state.is_ending())),
+        // EC2 may leave out for a while what has our tags, and show another that has them, too: a copy that somebody made of it.
+        volume: volume.filter(|id| account.volumes.iter().all(|found| found.id != *id)),
         group: must_have_group(resource, validated.goal)
             .then(|| build::security_group_name(&validated.subject))
             .filter(|name| account.groups.iter().all(|found| found.name != *name)),
@@ -112,6 +112,26 @@ pub fn is_still_ours(subject: &Subject, tags: &Tags) -> bool {
     crate::offered_to(subject, tags).is_none()
         && database.is_none_or(|database| database == subject.database)
         && cluster.is_none_or(|cluster| cluster == subject.cluster)
+}
+
+/// Whether a disk that was found by its id, beside what the account shows by our tags, is the database's. One that lost its tags is
+/// only where no other one has them: people take them off a disk to be rid of it. One that has them was left out of the answer.
+pub fn is_still_its_disk(subject: &Subject, account: &Account, tags: &Tags) -> bool {
+    let is_alone = account.volumes.iter().all(|found| found.state.is_ending());
+    if is_alone { is_still_ours(subject, tags) } else { carries_our_tags(subject, tags) }
+}
+
+/// Whether something has the tags by which all that is a database's is looked for.
+pub fn carries_our_tags(subject: &Subject, tags: &Tags) -> bool {
+    tags.get(key::CLUSTER).is_some_and(|cluster| cluster == subject.cluster)
+        && tags.get(key::DATABASE).is_some_and(|database| database == subject.database)
+}
+
+/// Whether the disk that the last report names is still to be seen to before the resource goes: one that stays has to carry our tags, by
+/// which alone it is found then, and one that is destroyed has to be gone, whether or not EC2 shows it by them.
+pub fn is_disk_left(subject: &Subject, goal: Goal, disk: &Volume) -> bool {
+    let lacks_tags = || !subject.owner(Role::Volume).tags().missing_from(&disk.tags).is_empty();
+    !disk.state.is_ending() && is_still_ours(subject, &disk.tags) && (goal == Goal::Purge || lacks_tags())
 }
 
 /// Reads what is observed as if all tags were right, and notes which are not.

@@ -4,7 +4,7 @@
 //! themselves. Nor does Kubernetes' garbage collector know of what lies beside the resource: what of that is there still, because
 //! nobody saw it, is deleted here.
 
-use cloud::{Role, Select, Volume, VolumeId};
+use cloud::{Select, Volume, VolumeId};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret};
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt as _};
@@ -62,8 +62,8 @@ async fn in_ec2(pass: &Pass<'_>) -> Result<Option<String>, Error> {
     Ok(volumes.iter().find(|volume| !volume.state.is_ending()).map(|volume| volume.id.to_string()))
 }
 
-/// What only its name or its id leads to: the firewall, and the disk, which is to be gone or to carry our tags, as what
-/// stays is found by them alone.
+/// What only its name or its id leads to: the firewall, and the disk. One that stays is to carry our tags, by which alone it is found;
+/// one that goes may only have been left out of what EC2 shows by them.
 async fn without_tags(pass: &Pass<'_>) -> Result<Option<String>, Error> {
     let (context, subject) = (pass.context, &pass.validated.subject);
     let group = plan::build::security_group(subject, &context.settings);
@@ -75,12 +75,8 @@ async fn without_tags(pass: &Pass<'_>) -> Result<Option<String>, Error> {
     let status = pass.resource.status.as_ref().and_then(|status| status.volume.as_ref());
     let Some(id) = status.map(|volume| VolumeId::new(&volume.id)) else { return Ok(None) };
     let disk = context.lookup.volume(&id).await.map_err(Error::aws("look for the disk by its id"))?;
-    let is_missed = |disk: &Volume| {
-        !disk.state.is_ending()
-            && plan::is_still_ours(subject, &disk.tags)
-            && !subject.owner(Role::Volume).tags().missing_from(&disk.tags).is_empty()
-    };
-    Ok(disk.filter(is_missed).map(|disk| disk.id.to_string()))
+    let is_left = |disk: &Volume| plan::is_disk_left(subject, pass.validated.goal, disk);
+    Ok(disk.filter(is_left).map(|disk| disk.id.to_string()))
 }
 
 async fn in_kubernetes(pass: &Pass<'_>) -> Result<Option<String>, Error> {

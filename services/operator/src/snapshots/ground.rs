@@ -1,12 +1,13 @@
 //! Looking at the database that a snapshot is of: read live, because copying rests on it.
 //!
 //! *Invariant:* the disk that is copied of a database which answers is the one that its pod has. Tags alone may name another: somebody
-//! has put it in the place of that one, and the database goes on with it only once it is started again.
+//! has put it in the place of that one, and the database goes on with it only once it is started again. Nor is one of a database that
+//! is stopped copied while another has the tags: the one that the report names is asked for by its id where EC2 leaves it out.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use cloud::{InstanceId, Role, Select, TagFilter, Volume};
+use cloud::{InstanceId, Role, Select, TagFilter, Volume, VolumeId};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use plan::snapshot::{Disk, Ground};
@@ -219,12 +220,24 @@ pub(super) async fn disk(
 ) -> Result<Result<(Disk, Volume), String>, Error> {
     let filter = TagFilter::cluster(&subject.cluster).database(&subject.database).role(Role::Volume);
     let found = snapshots.context.cloud.describe_volumes(&Select::Tags(filter)).await;
-    let found = found.map_err(Error::aws("look for the volume"))?;
+    let mut found = found.map_err(Error::aws("look for the volume"))?;
+    if let Some(id) = left_out(&found, database) {
+        let disk = snapshots.context.lookup.volume(&id).await;
+        let disk = disk.map_err(Error::aws("look for the disk by its id"))?;
+        found.extend(disk.filter(|disk| plan::carries_our_tags(subject, &disk.tags)));
+    }
     Ok(only(found, subject).map(|volume| {
         let version = version_on(&volume, database);
         let disk = Disk { volume: volume.id.clone(), version, ..reported(database, subject) };
         (disk, volume)
     }))
+}
+
+/// The disk that the report names, where it is not in an answer by tags: EC2 may leave it out for a while, and a copy of it with its
+/// tags would be taken for it.
+pub(super) fn left_out(found: &[Volume], database: &QuestDB) -> Option<VolumeId> {
+    let reported = plan::disk_reported(database)?;
+    found.iter().all(|volume| volume.id.as_str() != reported).then(|| VolumeId::new(reported))
 }
 
 /// The version whose data is on a disk. One that was stopped before it served is known by the disk alone.

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 use super::ended::{is_left, is_not_asked, is_of_other};
 use super::ground::{
-    Way, asked_at, believed, is_apart, is_held, is_stopped, known, machine_of, only, unread, version_on, way,
+    Way, asked_at, believed, is_apart, is_held, is_stopped, known, left_out, machine_of, only, unread,
+    version_on, way,
 };
 use crate::error::Error;
 use crate::fixture;
@@ -345,6 +346,25 @@ fn of_several_disks_none_is_copied_but_those_that_end_do_not_count() {
     assert_eq!(of(&[&one, &ending]), Some(one.clone()));
     assert_eq!(of(&[&one, &volume("vol-2", VolumeState::InUse)]), None);
     assert_eq!((of(&[&ending]), of(&[])), (None, None));
+}
+
+#[test]
+fn only_the_disk_of_the_report_that_an_answer_leaves_out_is_asked_for_by_its_id() {
+    let reported: Change =
+        |value| value["status"]["volume"] = json!({ "id": "vol-1", "sizeGib": 50, "state": "available" });
+    let (reported, unreported) =
+        (changed(value("Paused", "Paused"), reported), changed(value("Paused", "Paused"), |_| {}));
+    let shown = fixture::disk(Tags::new());
+    let other = Volume { id: VolumeId::new("vol-2"), ..shown.clone() };
+    for (found, expected) in [
+        (vec![], Some(VolumeId::new("vol-1"))),
+        (vec![other.clone()], Some(VolumeId::new("vol-1"))),
+        (vec![shown.clone()], None),
+        (vec![other, shown], None),
+    ] {
+        assert_eq!(left_out(&found, &reported), expected, "{found:?}");
+        assert_eq!(left_out(&found, &unreported), None, "{found:?}");
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use resources::{QuestDB, names};
 use super::kubernetes::node;
 use super::model::{Refusal, World};
 use crate::fixture::validated;
-use crate::{Goal, Left, Observed, Part, Proof, Step, is_still_ours, lost};
+use crate::{Goal, Left, Observed, Part, Proof, Step, is_still_its_disk, is_still_ours, lost};
 
 /// MiB per second of a gp3 volume for which nobody asked for any.
 const THROUGHPUT: u32 = 125;
@@ -213,12 +213,14 @@ impl World {
         let is_ours = |tags: &Tags| is_still_ours(subject, tags);
         let instances = self.instances.iter().filter(|found| missing.instances.contains(&found.id));
         let is_gone = |id: &&InstanceId| self.instances.iter().all(|found| found.id != **id);
-        let volumes = self.volumes.iter().filter(|found| missing.volume.as_ref() == Some(&found.id));
+        let is_asked = |found: &&Volume| missing.volume.as_ref() == Some(&found.id);
+        let is_its = |found: &&Volume| is_still_its_disk(subject, &observed.account, &found.tags);
+        let volumes: Vec<Volume> = self.volumes.iter().filter(is_asked).filter(is_its).cloned().collect();
         let groups = self.groups.iter().filter(|found| missing.group.as_ref() == Some(&found.name));
         let account = &mut observed.account;
         account.gone = missing.instances.iter().filter(is_gone).cloned().collect();
         account.instances.extend(instances.filter(|found| is_ours(&found.tags)).cloned());
-        account.volumes.extend(volumes.filter(|found| is_ours(&found.tags)).cloned());
+        account.volumes.extend(volumes);
         account.groups.extend(groups.filter(|found| is_ours(&found.tags)).cloned());
     }
 

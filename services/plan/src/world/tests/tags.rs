@@ -1,13 +1,15 @@
 //! Tags in EC2 that somebody changed by hand come back, and nothing is lost or made again meanwhile.
 
-use cloud::{InstanceState, Tags, key};
+use cloud::{InstanceState, Tags, Volume, VolumeId, VolumeState, key};
 use resources::{QuestDB, RunState, StepState};
 
 use super::model::World;
 use super::runner::record;
 use super::{check_gone, check_serving, pass, serving, settle, troubles, wish};
-use crate::fixture::{plain, validated};
-use crate::{Children, Observed, Part, Plan, State, Step, is_still_ours, lost};
+use crate::fixture::{plain, settings, validated};
+use crate::{
+    Children, Goal, Observed, Part, Plan, State, Step, is_disk_left, is_still_its_disk, is_still_ours, lost,
+};
 
 /// Ids of machine, disk and firewall.
 fn ids(world: &World) -> [String; 3] {
@@ -80,14 +82,83 @@ fn what_is_missing_by_its_tags_is_asked_for_by_its_id() {
     );
 }
 
-#[test]
-fn a_disk_whose_tags_were_taken_off_in_favour_of_another_is_let_be() {
-    let world = serving();
+/// What is seen of a database of which EC2 shows only this disk by its tags.
+fn shown_only(world: &World, disk: &Volume) -> Observed {
     let mut observed = world.look();
-    let mut other = observed.account.volumes[0].clone();
-    other.id = cloud::VolumeId::new("vol-other");
-    observed.account.volumes = vec![other];
-    assert_eq!(lost(&world.resource, &validated(&world.resource), &observed).volume, None);
+    observed.account.volumes = vec![disk.clone()];
+    observed
+}
+
+#[test]
+fn the_disk_that_is_reported_is_asked_for_by_its_id_beside_another_one() {
+    let serving = serving();
+    let wish = validated(&serving.resource);
+    let (disk, subject) = (serving.volumes[0].clone(), &wish.subject);
+    let other = Volume { id: VolumeId::new("vol-other"), ..disk.clone() };
+    let asked = |observed: &Observed| lost(&serving.resource, &wish, observed).volume;
+    assert_eq!(asked(&shown_only(&serving, &other)), Some(disk.id.clone()));
+    assert_eq!(asked(&shown_only(&serving, &disk)), None, "nobody is asked about what is shown");
+    let ending = Volume { state: VolumeState::Deleting, ..disk.clone() };
+    assert_eq!(asked(&shown_only(&serving, &ending)), None, "nor about what is shown to end");
+    let without = |key: &str| -> Tags { disk.tags.iter().filter(|(found, _)| *found != key).collect() };
+    for (tags, beside, alone) in [
+        (disk.tags.clone(), true, true),
+        (without(key::ROLE), true, true),
+        // Taken off in favour of the other one.
+        (without(key::DATABASE), false, true),
+        (without(key::CLUSTER), false, true),
+        (Tags::new(), false, true),
+        (disk.tags.clone().with(key::CLUSTER, "another"), false, false),
+    ] {
+        for (shown, expected) in [(&other, beside), (&ending, alone)] {
+            let account = shown_only(&serving, shown).account;
+            assert_eq!(is_still_its_disk(subject, &account, &tags), expected, "{tags:?} {}", shown.state);
+        }
+    }
+}
+
+#[test]
+fn a_copy_is_not_taken_for_the_disk_that_an_answer_leaves_out() {
+    let mut world = serving();
+    wish(&mut world, 2, |spec| spec.run_state = RunState::Paused);
+    settle(&mut world, None, false);
+    let disk = world.volumes[0].clone();
+    let copy = Volume { id: VolumeId::new("vol-copy"), ..disk.clone() };
+    wish(&mut world, 3, |spec| spec.run_state = RunState::Running);
+    let planned = |found: Option<&Volume>| {
+        let wish = validated(&world.resource);
+        let mut observed = shown_only(&world, &copy);
+        let is_its = |found: &&Volume| is_still_its_disk(&wish.subject, &observed.account, &found.tags);
+        let found = found.filter(is_its).cloned();
+        observed.account.volumes.extend(found);
+        crate::plan(&world.resource, &wish, &observed, &settings())
+    };
+    let both = planned(Some(&disk));
+    let told = both.state(Part::Volume);
+    assert!(
+        matches!(told, Some(State::Broken(text)) if text.contains("vol-copy") && text.contains(disk.id.as_str())),
+        "{told:?}"
+    );
+    assert!(!both.actions.iter().any(|action| matches!(action.step, Step::WriteGeneration { .. })));
+    let bare = Volume { tags: Tags::new(), ..disk.clone() };
+    for gone in [None, Some(&bare)] {
+        let told = planned(gone);
+        assert!(!matches!(told.state(Part::Volume), Some(State::Broken(_))), "{gone:?}: it takes its place");
+    }
+}
+
+#[test]
+fn a_resource_goes_when_its_disk_is_gone_or_can_be_found_again() {
+    let disk = crate::fixture::volume(50);
+    let subject = crate::fixture::subject();
+    let check = |disk: &Volume, purged: bool, kept: bool| {
+        assert_eq!(is_disk_left(&subject, Goal::Purge, disk), purged, "{disk:?}");
+        assert_eq!(is_disk_left(&subject, Goal::Retire, disk), kept, "{disk:?}");
+    };
+    check(&disk, true, false);
+    check(&Volume { tags: Tags::new(), ..disk.clone() }, true, true);
+    check(&Volume { state: VolumeState::Deleting, ..disk.clone() }, false, false);
+    check(&Volume { tags: disk.tags.clone().with(key::CLUSTER, "another"), ..disk }, false, false);
 }
 
 #[test]
