@@ -6,8 +6,10 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 pub(crate) const QUESTDB: &str = "questdb";
 /// The one that has a copy restored.
 pub(crate) const RESTORE: &str = "restore";
-/// The one that links to server.conf.
+/// The one that links to server.conf, and refuses an empty disk in the place of one that has data.
 pub(crate) const LINK_CONFIG: &str = "link-config";
+/// The exit code with which it does that.
+pub(crate) const EMPTIED: i32 = 66;
 
 /// How QuestDB's container is.
 pub(crate) fn questdb(pod: &Pod) -> Option<&ContainerStatus> {
@@ -19,6 +21,13 @@ pub(crate) fn questdb(pod: &Pod) -> Option<&ContainerStatus> {
 pub(crate) fn preparing(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let all = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
     all.filter(|container| [RESTORE, LINK_CONFIG].contains(&container.name.as_str()))
+}
+
+/// Whether a container that prepares ended last because it refuses an empty disk.
+pub(crate) fn refuses(container: &ContainerStatus) -> bool {
+    let states = [&container.state, &container.last_state];
+    let ended = states.into_iter().flatten().find_map(|state| state.terminated.as_ref());
+    container.name == LINK_CONFIG && ended.is_some_and(|ended| ended.exit_code == EMPTIED)
 }
 
 /// Why a container waits.

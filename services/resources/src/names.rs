@@ -52,6 +52,9 @@ pub const RUNNING: &str = "crd.questdb.io/running";
 pub const TEMPLATE: &str = "crd.questdb.io/template";
 /// Annotation of a pod template: versions of what others made and variables are read from when a container starts.
 pub const READ_AT_START: &str = "crd.questdb.io/read-at-start";
+/// Annotation of a pod template, and so of its pods: the disk that the database has served from, which a pod must not find empty.
+/// Empty on a pod that may.
+pub const SERVED_FROM: &str = "crd.questdb.io/served-from";
 /// Annotation of a pod: which server.conf it is to be shown. A kubelet that sees another one looks at once.
 pub const CONFIG: &str = "crd.questdb.io/config";
 /// Annotation of a pod: which server.conf QuestDB was told to read and, when asked, did not have the values of.
@@ -62,6 +65,8 @@ pub const UPGRADE: &str = "crd.questdb.io/upgrade";
 pub const BEFORE_UPGRADE: &str = "crd.questdb.io/before-upgrade";
 /// Annotation of a resource: `true` stops the operator from doing anything; it still says what is pending.
 pub const PAUSE_RECONCILE: &str = "crd.questdb.io/pause-reconcile";
+/// Annotation of a resource: a disk that the database has served from, and a pod that may begin on it although it is empty.
+pub const MAY_BE_EMPTY: &str = "crd.questdb.io/may-be-empty";
 /// Annotation of a resource: a JSON merge patch of its spec, of which status says what it would take.
 pub const DRY_RUN: &str = domain::dry_run::PATCH;
 /// Annotation of a resource: a text of the asker's choice, which status repeats beside the answer to the above.

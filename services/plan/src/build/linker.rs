@@ -1,7 +1,11 @@
 //! What runs before QuestDB does: it puts a link to server.conf where QuestDB looks for it. A single file of a ConfigMap that is
 //! mounted over the disk would never change again; a folder beside it is kept up to date by the kubelet, and the link leads
 //! there.
+//!
+//! *Invariant:* QuestDB does not begin on an empty disk that its pod says to have served from: it would answer as if nothing were
+//! missing.
 
+use resources::names;
 use serde_json::{Value, json};
 
 use super::stateful_set::{ROOT, resources};
@@ -10,6 +14,16 @@ use crate::pod::LINK_CONFIG;
 
 /// The folder in which a pod is shown server.conf.
 pub(super) const SHOWN: &str = "/etc/questdb/config";
+
+/// Whatever QuestDB has served from has something in its folder of tables, be it without a table; a disk that is being restored may not
+/// have it yet. What cannot be read is not called empty.
+const HOLDS_DATA: &str = r#"if [ -n "$SERVED_FROM" ] && [ ! -e "$ROOT/_restore" ]; then
+  if [ ! -e "$ROOT/db" ] || { [ -r "$ROOT/db" ] && [ -z "$(ls -A "$ROOT/db")" ]; }; then
+    echo "QuestDB has served from $SERVED_FROM, and $ROOT/db holds nothing: it is not started on an empty disk" >&2
+    exit 66
+  fi
+fi
+"#;
 
 /// Whatever is there goes: QuestDB's own default, an older link, or the file that an older mount left. A folder that was made
 /// for such a mount, on an empty disk, belongs to somebody else: it is put aside, because QuestDB writes there.
@@ -21,25 +35,78 @@ ln -sfn "$SHOWN/server.conf" "$ROOT/conf/server.conf"
 
 /// The init container.
 pub(super) fn linker(validated: &Validated) -> Value {
+    let told = format!("metadata.annotations['{}']", names::SERVED_FROM);
     json!({
         "name": LINK_CONFIG,
         "image": validated.container_image(),
         "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-ec", LINK],
-        "env": [{ "name": "ROOT", "value": ROOT }, { "name": "SHOWN", "value": SHOWN }],
+        "command": ["/bin/sh", "-ec", script()],
+        "env": [
+            { "name": "ROOT", "value": ROOT },
+            { "name": "SHOWN", "value": SHOWN },
+            // Not its value: what a pod is told is no other way of making it.
+            { "name": "SERVED_FROM", "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": told } } },
+        ],
         "resources": resources(validated),
         "securityContext": super::overlay::security(),
         "volumeMounts": [{ "name": "data", "mountPath": ROOT }],
     })
 }
 
+fn script() -> String {
+    format!("{HOLDS_DATA}{LINK}")
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
     use std::process::Command;
 
     use super::*;
+    use crate::pod::EMPTIED;
+
+    /// Runs it on a root, beside which server.conf is shown; its exit code.
+    fn run(root: &Path, served_from: &str) -> Option<i32> {
+        let mut command = Command::new("/bin/sh");
+        let command = command.args(["-ec", script().as_str()]).env("SERVED_FROM", served_from);
+        let command = command.env("ROOT", root).env("SHOWN", root.join("shown"));
+        command.output().unwrap().status.code()
+    }
+
+    #[test]
+    fn questdb_does_not_begin_on_an_empty_disk_that_it_has_served_from() {
+        let root = std::env::temp_dir().join(format!("link-emptied-{}", std::process::id()));
+        let refused = Some(EMPTIED);
+        for (files, served, expected) in [
+            (&[][..], "vol-1", refused),
+            (&["lost+found/"], "vol-1", refused),
+            (&["db/", "conf/server.conf"], "vol-1", refused),
+            (&[".slipway-restored", ".checkpoint/db/x"], "vol-1", refused),
+            (&["db/tables.d.0"], "vol-1", Some(0)),
+            (&["db/.hidden"], "vol-1", Some(0)),
+            (&["_restore"], "vol-1", Some(0)),
+            (&[], "", Some(0)),
+            (&["db/"], "", Some(0)),
+        ] {
+            let _ = fs::remove_dir_all(&root);
+            fs::create_dir_all(&root).unwrap();
+            for file in files {
+                let path = root.join(file);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                if file.ends_with('/') {
+                    fs::create_dir_all(path).unwrap();
+                } else {
+                    fs::write(path, "").unwrap();
+                }
+            }
+            assert_eq!(run(&root, served), expected, "{files:?} {served}");
+            let is_linked = root.join("conf/server.conf").is_symlink();
+            assert_eq!(is_linked, expected == Some(0), "{files:?} {served}: it is left as it is");
+        }
+        fs::remove_dir_all(root).unwrap();
+    }
 
     #[test]
     fn the_link_is_put_over_whatever_is_there() {
@@ -49,7 +116,7 @@ mod tests {
         fs::create_dir_all(&shown).unwrap();
         fs::write(shown.join("server.conf"), "ours").unwrap();
         let conf = root.join("conf/server.conf");
-        let before: [fn(&std::path::Path); 5] = [
+        let before: [fn(&Path); 5] = [
             |_| {},
             |conf| {
                 fs::remove_file(conf).unwrap();
@@ -67,9 +134,7 @@ mod tests {
         ];
         for before in before {
             before(&conf);
-            let mut script = Command::new("/bin/sh");
-            let script = script.args(["-ec", LINK]).env("ROOT", &root).env("SHOWN", &shown);
-            assert!(script.status().unwrap().success());
+            assert_eq!(run(&root, ""), Some(0));
             assert_eq!(fs::read_to_string(&conf).unwrap(), "ours");
             assert!(conf.symlink_metadata().unwrap().is_symlink());
         }

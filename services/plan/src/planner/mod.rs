@@ -5,6 +5,7 @@ mod child;
 mod claim;
 mod credentials;
 mod disk;
+mod emptied;
 mod existing;
 mod former;
 mod going;

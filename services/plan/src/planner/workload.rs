@@ -9,7 +9,7 @@ use resources::names;
 
 use super::World;
 use super::child::{ensure, lost_labels};
-use super::{going, home, ready, unmade, version};
+use super::{emptied, going, home, ready, unmade, version};
 use crate::change::{image_of_template, is_stranded, is_told, reload};
 use crate::few::few;
 use crate::secrets::Taking;
@@ -70,7 +70,7 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
     }
     let stays = cramped && !takes_back && home::pinned(world.observed).as_ref() == Some(value);
     version::note(world, plan, !stays);
-    let applied = stays || ensure(plan, Part::Pod, intended, found.as_ref());
+    let applied = stays || emptied::ensure(world, plan, intended, found.as_ref());
     if !applied {
         hold_to_what_was_seen(world, plan);
     }
@@ -204,6 +204,9 @@ fn judge(world: &World<'_>, plan: &mut Plan, pod: &Pod) -> bool {
     if pod::is(pod, "Ready") {
         plan.say(Part::Pod, State::Done);
         return true;
+    }
+    if emptied::holds_up(world, plan, pod) {
+        return false;
     }
     let missing = references::missing(world.validated, world.observed);
     let stuck = || crate::upgrade::stuck(world.observed, world.upgrade, pod);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, PodCondition};
 
-use crate::pod::{condition, is, preparing, questdb, waiting_for};
+use crate::pod::{condition, is, preparing, questdb, refuses, waiting_for};
 
 /// Ends after which nobody hopes for the next start.
 const ENDS: i32 = 3;
@@ -71,7 +71,9 @@ pub(super) fn failure(pod: &Pod, now: Timestamp) -> Option<String> {
         return Some(format!("it ended again and again{}", exit_code(container)));
     }
     let age = since(condition(pod, "PodScheduled")).map(|then| now.duration_since(then));
-    if let Some(ended) = preparing(pod).find(|container| container.restart_count >= ENDS) {
+    // A disk that was emptied is no fault of a version, and no other one is to begin on it.
+    let mut prepares = preparing(pod).filter(|container| !refuses(container));
+    if let Some(ended) = prepares.find(|container| container.restart_count >= ENDS) {
         let name = &ended.name;
         return Some(format!("what prepares for it ({name}) ended again and again{}", exit_code(ended)));
     }
@@ -142,19 +144,25 @@ mod tests {
         check(waits("InvalidImageName"), 0, Some("its image cannot be had: InvalidImageName"));
         check(waits("CreateContainerError"), 60, Some("it did not answer its probes in time"));
         check(waits("PodInitializing"), 600, None);
-        let again = || {
+        let again = |code: i32| {
             json!({ "restartCount": 3, "state": { "waiting": { "reason": "CrashLoopBackOff" } },
-            "lastState": { "terminated": { "exitCode": 127 } } })
+            "lastState": { "terminated": { "exitCode": code } } })
         };
         for (name, state, expected) in [
             ("link-config", waits("ErrImagePull"), Some("its image cannot be had: ErrImagePull")),
             ("theirs", waits("ErrImagePull"), None),
             (
                 "link-config",
-                again(),
+                again(127),
                 Some("what prepares for it (link-config) ended again and again, last with exit code 127"),
             ),
-            ("theirs", again(), None),
+            ("link-config", again(66), None),
+            (
+                "restore",
+                again(66),
+                Some("what prepares for it (restore) ended again and again, last with exit code 66"),
+            ),
+            ("theirs", again(127), None),
         ] {
             let mut prepared = pod("questdb", &waits("PodInitializing"), &scheduled_at(0));
             let before = pod(name, &state, &json!([])).status.unwrap().container_statuses;

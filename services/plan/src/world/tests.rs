@@ -11,6 +11,7 @@ mod credentials;
 mod credentials_lost;
 mod disk;
 mod drift;
+mod emptied;
 mod ends;
 mod enumerated;
 mod foreground;

@@ -333,8 +333,8 @@ fn status(world: &World) -> Value {
     ])
 }
 
-/// Fields that count, and hashes over such.
-const COUNTED: [&str; 15] = [
+/// Fields that count, hashes over such, and what only those have who have served before.
+const COUNTED: [&str; 16] = [
     "uid",
     "resourceVersion",
     "generation",
@@ -346,6 +346,7 @@ const COUNTED: [&str; 15] = [
     names::secret::TAKEN_FROM,
     names::secret::DRAWN,
     names::UPGRADE,
+    names::SERVED_FROM,
     "deletionTimestamp",
     "creationTimestamp",
     "lastTransitionTime",

@@ -56,8 +56,8 @@ fn drop_field(value: &mut Value, pointer: &str, field: &str) {
 }
 
 fn plain_annotations(annotations: &mut Map<String, Value>) {
-    // What became of the last upgrade, and which Secrets at which version were read last: the past.
-    for past in [names::UPGRADE, secret::TAKEN_FROM] {
+    // What became of the last upgrade, which Secrets at which version were read last, and that it has served before: the past.
+    for past in [names::UPGRADE, secret::TAKEN_FROM, names::SERVED_FROM] {
         annotations.remove(past);
     }
     // Hashes over the names of the database and of its machine, and a text that is drawn for other credentials.
