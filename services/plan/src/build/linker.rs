@@ -75,6 +75,16 @@ mod tests {
         command.output().unwrap().status.code()
     }
 
+    /// Makes a file, or a folder where the name ends with a slash.
+    fn put(root: &Path, file: &str) {
+        let path = root.join(file);
+        let folder = if file.ends_with('/') { &path } else { path.parent().unwrap() };
+        fs::create_dir_all(folder).unwrap();
+        if !file.ends_with('/') {
+            fs::write(path, "").unwrap();
+        }
+    }
+
     #[test]
     fn questdb_does_not_begin_on_an_empty_disk_that_it_has_served_from() {
         let root = std::env::temp_dir().join(format!("link-emptied-{}", std::process::id()));
@@ -93,13 +103,7 @@ mod tests {
             let _ = fs::remove_dir_all(&root);
             fs::create_dir_all(&root).unwrap();
             for file in files {
-                let path = root.join(file);
-                fs::create_dir_all(path.parent().unwrap()).unwrap();
-                if file.ends_with('/') {
-                    fs::create_dir_all(path).unwrap();
-                } else {
-                    fs::write(path, "").unwrap();
-                }
+                put(&root, file);
             }
             assert_eq!(run(&root, served), expected, "{files:?} {served}");
             let is_linked = root.join("conf/server.conf").is_symlink();

@@ -42,6 +42,9 @@ fn who_has_not_served_yet_may_begin_on_an_empty_disk_and_nothing_is_written_for_
     }
 }
 
+/// How a database comes to start again.
+type Way<'a> = &'a dyn Fn(&mut World);
+
 #[test]
 fn every_start_after_the_first_is_told_from_which_disk_the_database_has_served() {
     let returns = |run_state: RunState| {
@@ -56,7 +59,7 @@ fn every_start_after_the_first_is_told_from_which_disk_the_database_has_served()
     let move_away =
         |world: &mut World| change(world, |spec| "m7i.xlarge".clone_into(&mut spec.compute.instance_type));
     let replace = |world: &mut World| end_machine(world, 0);
-    let ways: [(&str, &dyn Fn(&mut World)); 5] = [
+    let ways: [(&str, Way<'_>); 5] = [
         ("a pause", &pause),
         ("a deletion taken back", &delete),
         ("a restart", &restart),
@@ -115,9 +118,9 @@ fn look(world: &mut World) -> Plan {
     pass(world, &mut 0, None, false)
 }
 
-fn say(world: &mut World, word: &str) {
+fn say(world: &mut World, text: &str) {
     let annotations = world.resource.metadata.annotations.get_or_insert_default();
-    annotations.insert(names::MAY_BE_EMPTY.to_owned(), word.to_owned());
+    annotations.insert(names::MAY_BE_EMPTY.to_owned(), text.to_owned());
     world.touch();
 }
 
@@ -141,8 +144,8 @@ fn asked(planned: &Plan) -> String {
 fn an_emptied_disk_is_told_with_its_id_and_served_only_by_a_word_for_this_start() {
     let mut world = emptied();
     let (disk, pod) = (disk(&world), world.pod_uid().unwrap());
-    let word = asked(&look(&mut world));
-    assert!(word.starts_with(&format!("{disk}/")), "{word}");
+    let wanted = asked(&look(&mut world));
+    assert!(wanted.starts_with(&format!("{disk}/")), "{wanted}");
     assert_eq!(phase(&world), Some(Phase::Degraded));
     assert_eq!(told(&world, condition::READY).unwrap().0, "False");
     let (degraded, text) = told(&world, condition::DEGRADED).unwrap();
@@ -151,9 +154,9 @@ fn an_emptied_disk_is_told_with_its_id_and_served_only_by_a_word_for_this_start(
     for other in ["true", &disk, "vol-0/pod"] {
         say(&mut world, other);
         let planned = look(&mut world);
-        assert!(written(&planned).is_empty() && asked(&planned) == word, "{other}");
+        assert!(written(&planned).is_empty() && asked(&planned) == wanted, "{other}");
     }
-    say(&mut world, &word);
+    say(&mut world, &wanted);
     let planned = look(&mut world);
     let now = written(&planned);
     let [manifest] = &now[..] else { panic!("{:?}", planned.actions) };
@@ -172,7 +175,7 @@ fn an_emptied_disk_is_told_with_its_id_and_served_only_by_a_word_for_this_start(
     next.metadata.uid = Some("another".to_owned());
     next.metadata.annotations.get_or_insert_default().insert(names::SERVED_FROM.to_owned(), disk.clone());
     let planned = look(&mut world);
-    assert!(written(&planned).is_empty() && asked(&planned) != word);
+    assert!(written(&planned).is_empty() && asked(&planned) != wanted);
 }
 
 #[test]
