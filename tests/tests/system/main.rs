@@ -6,6 +6,7 @@ mod cli;
 mod crash;
 mod deleted;
 mod edits;
+mod emptied;
 mod main_job;
 mod restore;
 mod secrets;
