@@ -148,11 +148,13 @@ impl Sweep {
         let listings: BTreeMap<ClusterId, Listing> =
             listings.into_iter().map(|one| (one.cluster.clone(), one)).collect();
         let mut tally = Tally::default();
+        // What an earlier turn found and did not send, because it was over or cut off by then: this one may be at its end, too.
+        let kept = self.resend(turn, place, &mut tally).await;
         // Each whatever became of the others: what fails in one place for good is in nobody's way.
         let compared = self.compare(turn, &listings, place, &mut tally).await;
         let resent = self.resend(turn, place, &mut tally).await;
         let resolved = self.resolve(&listings).await;
-        compared.and(resent).and(resolved)?;
+        kept.and(compared).and(resent).and(resolved)?;
         Ok(Some(tally))
     }
 
@@ -265,12 +267,14 @@ impl Sweep {
         if due.is_empty() {
             return Ok(());
         }
-        tally.resent = self.store.resend(turn, self.settings.cap, &due).await?;
-        place.resent();
-        self.metrics.resent.inc_by(tally.resent);
-        if tally.resent > 0 {
+        let resent = self.store.resend(turn, self.settings.cap, &due).await?;
+        // Where another replica has begun the next turn meanwhile, nothing was sent: it is tried again with the next one's own cap.
+        if resent > 0 {
+            place.resent();
             self.doorbell.ring();
         }
+        tally.resent += resent;
+        self.metrics.resent.inc_by(resent);
         Ok(())
     }
 

@@ -74,7 +74,7 @@ impl Place {
         self.lagging.values().copied().collect()
     }
 
-    /// It was sent, or has to wait for the next round.
+    /// As much of it as was allowed was sent: the rest has to wait for the next round.
     pub(super) fn resent(&mut self) {
         self.lagging.clear();
     }
