@@ -14,6 +14,7 @@ mod watch;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use runtime::backoff::Retry;
 use runtime::{Backoff, CancellationToken};
 use store::{Store, Term, in_time};
 
@@ -144,26 +145,33 @@ async fn hold(observer: &Observer, member: &Member, mut term: Term, stop: &Cance
                 book = observer.book();
             }
             // What was told before need not be told again: the book stays.
-            End::Over => {}
-            // The right stays ours meanwhile: nobody else would fare better.
-            End::NoClient | End::Broken => {
-                if begun.elapsed() > LEASE {
-                    retry.reset();
-                }
-                let pause = retry.next_delay().max(Duration::from_millis(100));
-                let ended = tokio::select! {
-                    () = stop.cancelled() => Some(End::Stop),
-                    () = member.gone.cancelled() => Some(End::Stop),
-                    end = renew(observer, member, term) => Some(end),
-                    () = tokio::time::sleep(pause) => None,
-                };
-                if let Some(end) = ended {
-                    return (end, term);
-                }
-            }
+            End::Over | End::NoClient | End::Broken => {}
             End::Stop | End::Lost => return (end, term),
         }
+        let Some(pause) = rest(&end, begun.elapsed(), &mut retry) else { continue };
+        // The right stays ours meanwhile: nobody else would fare better.
+        let ended = tokio::select! {
+            () = stop.cancelled() => Some(End::Stop),
+            () = member.gone.cancelled() => Some(End::Stop),
+            end = renew(observer, member, term) => Some(end),
+            () = tokio::time::sleep(pause) => None,
+        };
+        if let Some(end) = ended {
+            return (end, term);
+        }
     }
+}
+
+/// How long to wait for the next watch after one that ended so and lasted so long, where anything was wrong. Behind one address may
+/// be servers of which one was restored and the other still shows what was before: terms rise no faster than that.
+fn rest(end: &End, lasted: Duration, retry: &mut Retry) -> Option<Duration> {
+    if *end == End::Over {
+        return None;
+    }
+    if lasted > LEASE {
+        retry.reset();
+    }
+    Some(retry.next_delay().max(Duration::from_millis(100)))
 }
 
 /// Renews the right to speak; returns when it is lost.
@@ -187,5 +195,23 @@ async fn release(observer: &Observer, member: &Member, term: Term) {
     let released = observer.store.release_observer(&member.cluster.id, &observer.holder, term);
     if let Ok(Err(error)) = runtime::deadline(Duration::from_secs(2), "Postgres", released).await {
         tracing::debug!(cluster.name = %member.cluster.id, error = &error as &dyn std::error::Error, "the cluster was not given back");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_always_found_to_be_restored_is_asked_less_and_less_often() {
+        let mut retry = AGAIN.start();
+        for attempt in 0..10 {
+            assert_eq!(retry.attempts(), attempt);
+            let waited = rest(&End::Restored, Duration::ZERO, &mut retry).expect("a pause");
+            assert!(waited >= Duration::from_millis(100), "{waited:?}");
+        }
+        assert_eq!(rest(&End::Over, LEASE * 2, &mut retry), None, "nothing was wrong");
+        rest(&End::Restored, LEASE * 2, &mut retry).expect("a pause");
+        assert_eq!(retry.attempts(), 1, "the first one in a while");
     }
 }
