@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use domain::{ClusterId, DatabaseId, DatabaseName, Position, TenantId};
-use sqlx::PgConnection;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
@@ -66,34 +65,41 @@ impl Store {
         self.set_purged(judged, false).await
     }
 
+    // Who takes away what was asked for of many holds their databases first, or waits for nobody: else two of them would wait for
+    // each other.
     async fn set_purged(&self, judged: &[(DatabaseId, Position)], purged: bool) -> Result<u64, Error> {
-        let mut transaction = self.pool.begin().await.map_err(Error::from_sqlx)?;
         let (ids, epochs, seqs) = columns(judged);
         let done = sqlx::query(
             "with judged as (select d.id from databases d \
              join unnest($1::uuid[], $2::bigint[], $3::bigint[]) as s (id, epoch, seq) \
              on s.id = d.id and s.epoch = d.epoch and s.seq = d.seq order by d.id \
-             for no key update of d skip locked) \
+             for no key update of d skip locked), \
+             forgotten as (delete from tombstones t using judged where t.database_id = judged.id) \
              update databases d set purged_at = case when $4 then now() end from judged \
              where d.id = judged.id and (d.purged_at is not null) <> $4",
         )
-        .bind(&ids)
+        .bind(ids)
         .bind(epochs)
         .bind(seqs)
         .bind(purged)
-        .execute(&mut *transaction)
+        .execute(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
-        forget(&mut transaction, &ids).await?;
-        transaction.commit().await.map_err(Error::from_sqlx)?;
         Ok(done.rows_affected())
     }
 
-    /// Takes back what was asked for of databases that must keep their tombstone after all.
+    /// Takes back what was asked for of databases that must keep their tombstone after all; what others hold locked is left.
     pub async fn keep_tombstones(&self, databases: &[DatabaseId]) -> Result<u64, Error> {
         let ids: Vec<Uuid> = databases.iter().map(|id| id.uuid()).collect();
-        let mut connection = self.pool.acquire().await.map_err(Error::from_sqlx)?;
-        forget(&mut connection, &ids).await
+        let done = sqlx::query(
+            "with kept as (select database_id from tombstones where database_id = any($1) for update skip locked) \
+             delete from tombstones t using kept where t.database_id = kept.database_id",
+        )
+        .bind(ids)
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(done.rows_affected())
     }
 
     /// Takes tombstones of a cluster whose time has come, the longest waiting first, and keeps others from taking the same
@@ -122,15 +128,6 @@ impl Store {
         .map_err(Error::from_sqlx)?;
         Ok(rows.iter().map(|row| read::<Row, Tombstone>(("tombstones", "database_id"), row)).collect())
     }
-}
-
-async fn forget(connection: &mut PgConnection, ids: &[Uuid]) -> Result<u64, Error> {
-    let done = sqlx::query("delete from tombstones where database_id = any($1)")
-        .bind(ids)
-        .execute(connection)
-        .await
-        .map_err(Error::from_sqlx)?;
-    Ok(done.rows_affected())
 }
 
 fn columns(judged: &[(DatabaseId, Position)]) -> (Vec<Uuid>, Vec<i64>, Vec<i64>) {

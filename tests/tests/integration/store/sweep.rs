@@ -381,6 +381,24 @@ async fn a_tombstone_is_asked_for_claimed_and_noted_as_gone() {
     assert!(!subject(&scene, created.id).await.purged);
 }
 
+/// Who holds the database may be sending its purge again, and takes away the same.
+#[tokio::test]
+async fn nothing_is_taken_away_of_a_tombstone_whose_database_others_hold() {
+    let scene = Try::new().await;
+    let created = published(&scene, "trades").await;
+    let purged = [(created.id, at(1))];
+    scene.store.bury(&purged).await.unwrap();
+    let mut holder = Session::open(&scene.url).await.unwrap();
+    holder.run("begin; select from databases for no key update").await.unwrap();
+    assert_eq!(scene.store.mark_purged(&purged).await.unwrap(), 0);
+    assert!(subject(&scene, created.id).await.burying);
+    holder.run("rollback; begin; select from tombstones for update").await.unwrap();
+    assert_eq!(scene.store.keep_tombstones(&[created.id]).await.unwrap(), 0, "nobody waits");
+    holder.run("rollback").await.unwrap();
+    assert_eq!(scene.store.mark_purged(&purged).await.unwrap(), 1);
+    assert_eq!(scene.ask("select count(*) from tombstones").await, "0");
+}
+
 #[tokio::test]
 async fn a_purge_that_is_sent_again_keeps_the_tombstone_that_it_makes() {
     let scene = Try::new().await;
