@@ -56,14 +56,20 @@ pub enum Act {
 pub struct Lagging {
     /// When it was last sent again.
     pub resent_ago: Option<Duration>,
+    /// Whether it says that nothing should be left.
+    pub is_purge: bool,
     /// Which.
     pub at: (DatabaseId, Position),
 }
 
 /// In which order states are sent again, where not all of them may be: those first that never were, then those for which
-/// that is longest ago. Whatever does not heal would else take the turn of the others for ever.
+/// that is longest ago. Whatever does not heal would else take the turn of the others for ever. Of those that never were, purges come
+/// last: a restored cluster may lack thousands of tombstones, for which nobody waits.
 pub fn in_turn(mut lagging: Vec<Lagging>) -> Vec<(DatabaseId, Position)> {
-    lagging.sort_by_key(|one| (one.resent_ago.is_some(), Reverse(one.resent_ago)));
+    lagging.sort_by_key(|one| {
+        let was_sent = one.resent_ago.is_some();
+        (was_sent, one.is_purge && !was_sent, Reverse(one.resent_ago))
+    });
     lagging.into_iter().map(|one| one.at).collect()
 }
 

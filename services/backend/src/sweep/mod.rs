@@ -21,7 +21,7 @@ mod words;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use domain::{ClusterId, ClusterState, DatabaseId, Position};
+use domain::{ClusterId, ClusterState, DatabaseId, Position, RunState};
 use runtime::health::Heartbeat;
 use runtime::{Backoff, CancellationToken};
 use store::{Divergence, Listing, Store, Subject, Turn};
@@ -219,7 +219,10 @@ impl Sweep {
             }
             match judgement.act {
                 Act::Leave(why) => self.metrics.left(judgement.diverged, why),
-                Act::Resend => due.resend.push(Lagging { resent_ago: subject.resent_ago, at }),
+                Act::Resend => {
+                    let is_purge = subject.run_state == RunState::Purged;
+                    due.resend.push(Lagging { resent_ago: subject.resent_ago, is_purge, at });
+                }
                 Act::Repair => due.repair.push(at),
                 Act::Bury => due.bury.push(at),
                 Act::KeepTombstone => due.keep.push(subject.database),

@@ -138,8 +138,10 @@ mod tests {
 
     #[test]
     fn what_lags_is_kept_until_it_is_sent_and_once() {
-        let lagging =
-            |number, seq| Lagging { resent_ago: None, at: (id(number), Position { epoch: 1, seq }) };
+        let lagging = |number, seq| {
+            let at = (id(number), Position { epoch: 1, seq });
+            Lagging { resent_ago: None, is_purge: false, at }
+        };
         let mut place = Place::default();
         place.judged([id(1), id(2)].into_iter(), vec![lagging(1, 1), lagging(2, 1)]);
         place.judged([id(2), id(3)].into_iter(), vec![lagging(2, 2)]);

@@ -374,9 +374,12 @@ fn while_nobody_knows_how_long_records_are_kept_no_tombstone_is_touched() {
 fn what_does_not_heal_takes_nobodys_turn() {
     let lagging = |seconds: Option<u64>, seq| Lagging {
         resent_ago: seconds.map(Duration::from_secs),
+        is_purge: seq > 5,
         at: (DatabaseId::new(uuid::Uuid::from_u128(1)), Position { epoch: 1, seq }),
     };
     let all = vec![
+        lagging(None, 6),
+        lagging(Some(800), 7),
         lagging(Some(700), 1),
         lagging(Some(900), 2),
         lagging(None, 3),
@@ -384,5 +387,5 @@ fn what_does_not_heal_takes_nobodys_turn() {
         lagging(None, 5),
     ];
     let order: Vec<i64> = in_turn(all).into_iter().map(|(_, position)| position.seq).collect();
-    assert_eq!(order, [3, 5, 2, 1, 4]);
+    assert_eq!(order, [3, 5, 6, 2, 7, 1, 4], "6 and 7 are purges");
 }
