@@ -148,11 +148,12 @@ impl Sweep {
         let listings: BTreeMap<ClusterId, Listing> =
             listings.into_iter().map(|one| (one.cluster.clone(), one)).collect();
         let mut tally = Tally::default();
-        // What an earlier turn found and did not send, because it was over or cut off by then: this one may be at its end, too.
-        let kept = self.resend(turn, place, &mut tally).await;
+        // What an earlier turn found and did not send, because it was over or cut off by then: this one may be at its end, too. Half
+        // of what may be sent is left for what this one finds.
+        let kept = self.resend(turn, place, self.settings.cap.div_ceil(2), &mut tally).await;
         // Each whatever became of the others: what fails in one place for good is in nobody's way.
         let compared = self.compare(turn, &listings, place, &mut tally).await;
-        let resent = self.resend(turn, place, &mut tally).await;
+        let resent = self.resend(turn, place, self.settings.cap, &mut tally).await;
         let resolved = self.resolve(&listings).await;
         kept.and(compared).and(resent).and(resolved)?;
         Ok(Some(tally))
@@ -240,7 +241,7 @@ impl Sweep {
         }
         for (database, judged) in due.repair {
             // Where nearly all are ahead, asking in vain for each of them would take the time of a turn, and of whatever else is due in it.
-            if tally.repaired >= u64::from(self.settings.cap) {
+            if tally.repaired + tally.resent >= u64::from(self.settings.cap) {
                 break;
             }
             self.try_repair(turn, (database, judged), tally).await?;
@@ -265,12 +266,18 @@ impl Sweep {
     }
 
     /// Has states published again, as many as the cap allows: of all that were compared at once, because there may be more.
-    async fn resend(&self, turn: Turn, place: &mut Place, tally: &mut Tally) -> Result<(), store::Error> {
+    async fn resend(
+        &self,
+        turn: Turn,
+        place: &mut Place,
+        cap: u32,
+        tally: &mut Tally,
+    ) -> Result<(), store::Error> {
         let due = in_turn(place.lagging());
         if due.is_empty() {
             return Ok(());
         }
-        let resent = self.store.resend(turn, self.settings.cap, &due).await?;
+        let resent = self.store.resend(turn, cap, &due).await?;
         // Where another replica has begun the next turn meanwhile, nothing was sent: it is tried again with the next one's own cap.
         if resent > 0 {
             place.resent();
