@@ -125,7 +125,8 @@ pub(super) fn all_or_one(mut roads: Vec<Road>) -> Vec<Road> {
 }
 
 /// Every so-many-th k from the first on. Of those, a life has every so-many-th from its first on: its operators die one after the
-/// other, and what one of them has written counts for the next.
+/// other, and what one of them has written counts for the next. Where one life has them all, a turn may have fewer writes than the
+/// first k, because a busy machine tells at once what is told one by one otherwise: then it is led again, and dies after fewer.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
     first: u32,
@@ -145,6 +146,11 @@ impl Choice {
         Self { first: number(first), every: number(every), apart: number(apart) }
     }
 
+    /// Whether one life has all that are chosen, and not those between.
+    const fn is_drawn(self) -> bool {
+        self.every > 1 && self.every == self.apart
+    }
+
     /// The greatest k that is chosen up to this number.
     fn up_to(self, most: u32) -> Option<u32> {
         let beyond = most.checked_sub(self.first)?;
@@ -156,8 +162,12 @@ impl Choice {
 struct Known {
     choice: Choice,
     shape: Shape,
+    /// By turn, a k at which a death has to come; 0 for none.
+    wanted: Vec<u32>,
     /// How many lives have begun.
     begun: u32,
+    /// The k of the next life for those that had no death at the first one that was drawn.
+    fewer: u32,
     /// The greatest k at which a death came, by turn.
     last: Vec<u32>,
     /// The least k of a first death that did not come, by turn.
@@ -165,8 +175,11 @@ struct Known {
 }
 
 impl Known {
-    fn new(shape: Shape, choice: Choice) -> Self {
-        Self { choice, shape, begun: 0, last: vec![0; shape.turns], end: vec![None; shape.turns] }
+    /// Of turns that have at least so many writes.
+    fn new(shape: Shape, choice: Choice, least: &[u32]) -> Self {
+        let wanted = least.iter().map(|least| choice.up_to(*least).unwrap_or(0)).collect();
+        let (last, end) = (vec![0; shape.turns], vec![None; shape.turns]);
+        Self { choice, shape, wanted, begun: 0, fewer: choice.first / 2, last, end }
     }
 
     fn is_over(&self, turn: usize, k: u32) -> bool {
@@ -179,9 +192,30 @@ impl Known {
         let k = self.choice.first + self.choice.every * self.begun;
         let open = (0..self.shape.turns).filter(|turn| !self.is_over(*turn, k));
         let most = self.choice.apart.min(MANY);
-        let until = open.map(|turn| self.shape.reached_by(turn)).max().filter(|_| k <= most)?;
+        let Some(until) = open.map(|turn| self.shape.reached_by(turn)).max().filter(|_| k <= most) else {
+            return self.after_fewer();
+        };
         self.begun += 1;
         Some((k, self.shape.as_far_as(until)))
+    }
+
+    /// The same for turns that had fewer writes than the first k, though they usually have more.
+    fn after_fewer(&mut self) -> Option<(u32, Vec<usize>)> {
+        if !self.choice.is_drawn() || self.fewer == 0 {
+            return None;
+        }
+        let missed =
+            (0..self.shape.turns).filter(|turn| self.end[*turn].is_some() && !self.has_enough(*turn));
+        let until = missed.map(|turn| self.shape.reached_by(turn)).max()?;
+        let k = self.fewer;
+        self.fewer = k / 2;
+        Some((k, self.shape.as_far_as(until)))
+    }
+
+    /// Whether deaths came in a turn after all the writes that were chosen, as far as anybody knows of them.
+    fn has_enough(&self, turn: usize) -> bool {
+        let (last, wanted) = (self.last[turn], self.wanted[turn]);
+        last >= wanted || (self.choice.is_drawn() && last > 0)
     }
 
     /// So many deaths came in a turn of a life, of which the first was to come at k.
@@ -193,11 +227,10 @@ impl Known {
         }
     }
 
-    /// Deaths came after all the writes that were chosen, as far as anybody knows of them.
-    fn judge(&self, least: &[u32]) {
-        let wanted = least.iter().map(|least| self.choice.up_to(*least).unwrap_or(0));
-        let short = self.last.iter().zip(wanted).any(|(last, wanted)| *last < wanted);
-        assert!(!short, "deaths at {:?} of at least {least:?} writes, {:?}", self.last, self.choice);
+    /// Deaths came in all turns after all the writes that were chosen.
+    fn judge(&self) {
+        let is_enough = (0..self.shape.turns).all(|turn| self.has_enough(turn));
+        assert!(is_enough, "deaths at {:?} and not at {:?}, {:?}", self.last, self.wanted, self.choice);
         let is_whole = self.choice.apart <= MANY || self.end.iter().all(Option::is_some);
         assert!(is_whole, "no end of writes: {:?}", self.last);
     }
@@ -206,7 +239,8 @@ impl Known {
 /// As many lives as it takes until a death came after each write that is chosen, of each turn that has as many.
 pub(super) async fn sweep(road: &Road, place: Place, wiped: bool) {
     let choice = Choice::of(place);
-    let known = Mutex::new(Known::new(road.shape(), choice));
+    let least: Vec<u32> = road.turns.iter().map(|turn| turn.least.at(place)).collect();
+    let known = Mutex::new(Known::new(road.shape(), choice, &least));
     let (apart, shared) = (choice.apart, &known);
     let leaders = (0..ON_A_ROAD).map(|_| async move {
         loop {
@@ -224,7 +258,7 @@ pub(super) async fn sweep(road: &Road, place: Place, wiped: bool) {
     let known = known.into_inner().unwrap();
     let words: Vec<_> = road.turns.iter().map(|turn| turn.word).zip(&known.last).collect();
     println!("{place:?}, status lost: {wiped}: {:?} deaths at most at {words:?}", known.choice);
-    known.judge(&road.turns.iter().map(|turn| turn.least.at(place)).collect::<Vec<_>>());
+    known.judge();
 }
 
 /// A life for each turn, in which a death comes after the first step of each kind of it; with its status lost, or without that: both
@@ -248,26 +282,61 @@ pub(super) async fn kinds(road: &Road) {
     join_all(lives).await;
 }
 
+/// The lives that are led where turns have so many writes.
+fn lives(known: &mut Known, writes: &[u32]) -> Vec<(u32, Vec<usize>)> {
+    let (apart, mut led) = (known.choice.apart, Vec::new());
+    while let Some((k, numbers)) = known.next() {
+        for turn in &numbers {
+            known.note(*turn, k, writes[*turn].checked_sub(k).map_or(0, |more| 1 + more / apart));
+        }
+        led.push((k, numbers));
+    }
+    led
+}
+
 #[test]
 fn a_turn_is_led_until_it_has_no_more_writes_and_no_longer_than_it_is_needed() {
     let led = |writes: &[u32], ending: usize, apart: u32| {
-        let (shape, mut led) = (Shape { turns: writes.len(), ending }, Vec::new());
-        let mut known = Known::new(shape, Choice { first: 1, every: 1, apart });
-        while let Some((k, numbers)) = known.next() {
-            for turn in &numbers {
-                known.note(*turn, k, writes[*turn].checked_sub(k).map_or(0, |more| 1 + more / apart));
-            }
-            led.push(numbers);
-        }
+        let shape = Shape { turns: writes.len(), ending };
+        let mut known = Known::new(shape, Choice { first: 1, every: 1, apart }, writes);
+        let led = lives(&mut known, writes);
         assert_eq!(known.last, writes);
-        known.judge(writes);
-        led
+        known.judge();
+        led.into_iter().map(|(_, numbers)| numbers).collect::<Vec<_>>()
     };
     let alone = 2 * MANY;
     assert_eq!(led(&[4, 1, 3], 1, alone), [vec![0, 1, 2], vec![0, 1, 2], vec![0, 2], vec![0, 2], vec![0, 2]]);
     assert_eq!(led(&[2, 1, 1, 1], 2, alone), [vec![0, 1, 2, 3], vec![0, 1, 2, 3], vec![0, 2, 3]]);
     assert_eq!(led(&[1, 2], 2, alone), [[0, 1]; 3], "one that is led whole");
     assert_eq!(led(&[7, 1, 3], 1, 3), [vec![0, 1, 2], vec![0, 1, 2], vec![0, 2]], "several deaths in a life");
+}
+
+#[test]
+fn who_had_fewer_writes_than_were_drawn_dies_after_fewer() {
+    let shape = Shape { turns: 3, ending: 1 };
+    let drawn = |first: u32, least: &[u32]| Known::new(shape, Choice { first, every: 12, apart: 12 }, least);
+    let mut known = drawn(8, &[8, 8, 8]);
+    assert_eq!(lives(&mut known, &[9, 8, 30]), [(8, vec![0, 1, 2])]);
+    known.judge();
+    let mut known = drawn(8, &[8, 8, 0]);
+    assert_eq!(
+        lives(&mut known, &[7, 1, 0]),
+        [(8, vec![0, 1, 2]), (4, vec![0, 1, 2]), (2, vec![0, 1, 2]), (1, vec![0, 1, 2])]
+    );
+    known.judge();
+    let mut known = drawn(8, &[8, 1, 0]);
+    assert_eq!(
+        lives(&mut known, &[4, 0, 0]),
+        [(8, vec![0, 1, 2]), (4, vec![0, 2])],
+        "as far as who lived on"
+    );
+    known.judge();
+    let mut known = drawn(12, &[8, 8, 8]);
+    assert_eq!(lives(&mut known, &[7, 7, 7]).len(), 1, "nobody knows of so many");
+    known.judge();
+    let mut known = drawn(3, &[8, 8, 8]);
+    assert_eq!(lives(&mut known, &[8, 0, 8]).len(), 2);
+    assert!(!known.has_enough(1), "who never dies fails");
 }
 
 #[test]
