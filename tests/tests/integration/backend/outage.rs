@@ -10,6 +10,7 @@ use testkit::postgres::{Server, url_of};
 
 use super::streams::{Stream, absorb, done, outcome};
 use super::{App, PATIENCE, text};
+use crate::support::within;
 
 /// How soon changes are taken again after another server took over.
 const RESUMED: Duration = Duration::from_secs(15);
@@ -49,12 +50,17 @@ async fn while_postgres_is_down_the_answer_says_so_and_then_all_goes_on() {
     server.stop("immediate").await.unwrap();
     let wish = json!({"name": "meanwhile", "region": "eu-west-1"});
     for method in [Method::GET, Method::POST] {
-        let request = app.request(&app.acme, method, "/v1/databases").header("Idempotency-Key", "k");
-        let started = Instant::now();
-        let answer = app.send(request.json(&wish)).await;
-        assert_eq!((answer.status.as_u16(), text(&answer.body["code"])), (503, "unavailable"), "{answer:?}");
-        assert_eq!(answer.header("retry-after"), "2");
-        assert!(started.elapsed() < SAID, "{:?}", started.elapsed());
+        let refused = async || {
+            let request =
+                app.request(&app.acme, method.clone(), "/v1/databases").header("Idempotency-Key", "k");
+            let started = Instant::now();
+            let answer = app.send(request.json(&wish)).await;
+            let told = (answer.status.as_u16(), text(&answer.body["code"]));
+            assert_eq!(told, (503, "unavailable"), "{answer:?}");
+            assert_eq!(answer.header("retry-after"), "2");
+            started.elapsed()
+        };
+        within(SAID, refused).await;
     }
     server.start().await.unwrap();
     insist(&app, "after").await;
@@ -66,6 +72,11 @@ async fn while_postgres_is_down_the_answer_says_so_and_then_all_goes_on() {
 
 #[tokio::test]
 async fn accepted_requests_survive_a_change_of_the_primary() {
+    within(RESUMED, changes_after_a_promotion).await;
+}
+
+/// How long it takes until the API takes changes.
+async fn changes_after_a_promotion() -> Duration {
     let old = Server::primary().await.unwrap();
     let new = old.standby().await.unwrap();
     old.require_standby().await.unwrap();
@@ -83,7 +94,6 @@ async fn accepted_requests_survive_a_change_of_the_primary() {
     };
     let (storm, took) = tokio::join!(storm, promoted);
     eprintln!("the API took changes {took:?} after the promotion");
-    assert!(took < RESUMED, "{took:?}");
     accepted.extend(storm);
     for answer in &accepted {
         let id = text(&answer["database"]["id"]);
@@ -92,4 +102,5 @@ async fn accepted_requests_survive_a_change_of_the_primary() {
     }
     let twice = new.query("select count(*) - count(distinct name) from databases").await.unwrap();
     assert_eq!(twice, "0", "one request made one database");
+    took
 }

@@ -195,8 +195,9 @@ async fn a_database_without_a_disk_goes_to_another_zone_when_there_is_no_room_fo
     }))
     .await;
     let _others = Others::of(&subject.rig);
-    // What was asked for in vain may show for so long: meanwhile it is told where there is no room.
-    let _operator = subject.rig.start_with_lag(Duration::from_secs(8)).await;
+    // What was asked for in vain may show for so long: meanwhile it is told where there is no room. A busy machine may take long to
+    // say so, and to look.
+    let _operator = subject.rig.start_with_lag(Duration::from_secs(20)).await;
     subject.wish_run_state("Running").await;
     let api = subject.rig.as_admin();
     let text = eventually(PATIENCE, "a word on the zone", async || {
