@@ -231,6 +231,11 @@ impl Front {
         self.shared.events.note_versions();
     }
 
+    /// How many writes were answered although watches had not been told of them, because that took too long.
+    pub(crate) fn told_late(&self) -> usize {
+        self.shared.events.told_late()
+    }
+
     /// Requests of a kind that came so far.
     pub(crate) fn seen(&self, kind: impl Fn(&Seen) -> bool) -> Vec<Seen> {
         let seen = self.shared.seen.lock().unwrap();

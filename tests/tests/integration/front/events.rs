@@ -1,6 +1,7 @@
 //! The events of open watches on their way through the front, one by one, as their fate has them.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ pub(super) struct Events {
     fates: Arc<Mutex<BTreeMap<String, Fates>>>,
     /// None while nobody wants to know.
     versions: Arc<watch::Sender<Option<Versions>>>,
+    /// How many answers waited in vain for watches that are told of other objects of the kind.
+    late: AtomicUsize,
 }
 
 /// What is to become of them.
@@ -62,13 +65,21 @@ impl Events {
         self.versions.borrow().is_some()
     }
 
+    pub(super) fn told_late(&self) -> usize {
+        self.late.load(Ordering::Relaxed)
+    }
+
     /// The answer to a write of an object of a kind, once watches were told of the version that is stored now.
     pub(super) async fn told_before(&self, kind: &str, answer: Response) -> Response {
         let (parts, body) = answer.into_parts();
         let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
         let stored: Value = serde_json::from_slice(&body).unwrap_or_default();
         if let Some(version) = version_of(&stored) {
-            let _ = tokio::time::timeout(TELLING, self.have_told(kind, version)).await;
+            let told = tokio::time::timeout(TELLING, self.have_told(kind, version)).await;
+            let is_watched = self.versions.borrow().as_ref().is_some_and(|told| told.contains_key(kind));
+            if told.is_err() && is_watched {
+                self.late.fetch_add(1, Ordering::Relaxed);
+            }
         }
         Response::from_parts(parts, Body::from(body))
     }
