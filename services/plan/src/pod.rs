@@ -30,6 +30,12 @@ pub(crate) fn refuses(container: &ContainerStatus) -> bool {
     container.name == LINK_CONFIG && ended.is_some_and(|ended| ended.exit_code == EMPTIED)
 }
 
+/// Whether a container that prepares is through with it, however often it ended before.
+pub(crate) fn is_through(container: &ContainerStatus) -> bool {
+    let ended = container.state.as_ref().and_then(|state| state.terminated.as_ref());
+    ended.is_some_and(|ended| ended.exit_code == 0)
+}
+
 /// Why a container waits.
 pub(crate) fn waiting_for(container: &ContainerStatus) -> Option<&str> {
     container.state.as_ref()?.waiting.as_ref()?.reason.as_deref()

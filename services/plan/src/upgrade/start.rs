@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, PodCondition};
 
-use crate::pod::{condition, is, preparing, questdb, refuses, waiting_for};
+use crate::pod::{condition, is, is_through, preparing, questdb, refuses, waiting_for};
 
 /// Ends after which nobody hopes for the next start.
 const ENDS: i32 = 3;
@@ -72,7 +72,7 @@ pub(super) fn failure(pod: &Pod, now: Timestamp) -> Option<String> {
     }
     let age = since(condition(pod, "PodScheduled")).map(|then| now.duration_since(then));
     // A disk that was emptied is no fault of a version, and no other one is to begin on it.
-    let mut prepares = preparing(pod).filter(|container| !refuses(container));
+    let mut prepares = preparing(pod).filter(|container| !refuses(container) && !is_through(container));
     if let Some(ended) = prepares.find(|container| container.restart_count >= ENDS) {
         let name = &ended.name;
         return Some(format!("what prepares for it ({name}) ended again and again{}", exit_code(ended)));
@@ -148,6 +148,8 @@ mod tests {
             json!({ "restartCount": 3, "state": { "waiting": { "reason": "CrashLoopBackOff" } },
             "lastState": { "terminated": { "exitCode": code } } })
         };
+        let came_through = json!({ "restartCount": 4, "state": { "terminated": { "exitCode": 0 } },
+            "lastState": { "terminated": { "exitCode": 66 } } });
         for (name, state, expected) in [
             ("link-config", waits("ErrImagePull"), Some("its image cannot be had: ErrImagePull")),
             ("theirs", waits("ErrImagePull"), None),
@@ -163,6 +165,8 @@ mod tests {
                 Some("what prepares for it (restore) ended again and again, last with exit code 66"),
             ),
             ("theirs", again(127), None),
+            // Somebody has said that the disk may be empty.
+            ("link-config", came_through, None),
         ] {
             let mut prepared = pod("questdb", &waits("PodInitializing"), &scheduled_at(0));
             let before = pod(name, &state, &json!([])).status.unwrap().container_statuses;
