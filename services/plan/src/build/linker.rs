@@ -17,8 +17,8 @@ pub(super) const SHOWN: &str = "/etc/questdb/config";
 
 /// Whatever QuestDB has served from has something in its folder of tables, be it without a table; a disk that is being restored may not
 /// have it yet. What cannot be read is not called empty.
-const HOLDS_DATA: &str = r#"if [ -n "$SERVED_FROM" ] && [ ! -e "$ROOT/_restore" ]; then
-  if [ ! -e "$ROOT/db" ] || { [ -r "$ROOT/db" ] && [ -z "$(ls -A "$ROOT/db")" ]; }; then
+const HOLDS_DATA: &str = r#"if [ -n "$SERVED_FROM" ] && [ -x "$ROOT" ] && [ ! -e "$ROOT/_restore" ]; then
+  if [ ! -e "$ROOT/db" ] || { found="$(ls -A "$ROOT/db")" && [ -z "$found" ]; }; then
     echo "QuestDB has served from $SERVED_FROM, and $ROOT/db holds nothing: it is not started on an empty disk" >&2
     exit 66
   fi
@@ -69,9 +69,15 @@ mod tests {
 
     /// Runs it on a root, beside which server.conf is shown; its exit code.
     fn run(root: &Path, served_from: &str) -> Option<i32> {
+        run_by(root, served_from, None)
+    }
+
+    /// The same with no other programs than those of a folder.
+    fn run_by(root: &Path, served_from: &str, programs: Option<&Path>) -> Option<i32> {
         let mut command = Command::new("/bin/sh");
         let command = command.args(["-ec", script().as_str()]).env("SERVED_FROM", served_from);
         let command = command.env("ROOT", root).env("SHOWN", root.join("shown"));
+        let command = command.envs(programs.map(|programs| ("PATH", programs)));
         command.output().unwrap().status.code()
     }
 
@@ -109,6 +115,19 @@ mod tests {
             let is_linked = root.join("conf/server.conf").is_symlink();
             assert_eq!(is_linked, expected == Some(0), "{files:?} {served}: it is left as it is");
         }
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_called_empty() {
+        let root = std::env::temp_dir().join(format!("link-unread-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        put(&root, "db/");
+        put(&root, "file");
+        let unread = run_by(&root, "vol-1", Some(&root.join("none")));
+        assert_eq!(unread, Some(127), "the link fails for the same reason: neither program is found");
+        assert_eq!(run(&root, "vol-1"), Some(EMPTIED), "it is empty");
+        assert_eq!(run(&root.join("file"), "vol-1"), Some(1), "nobody may look into it, and no link is made");
         fs::remove_dir_all(root).unwrap();
     }
 
