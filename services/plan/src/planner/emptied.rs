@@ -2,9 +2,9 @@
 //! QuestDB would begin on it as on a new one, and answer. So its pod is told of the disk, refuses to begin on it while it is empty,
 //! and waits for a person to say that it may.
 //!
-//! *Invariant:* a disk that has not served yet is refused to nobody: a pod is told of one only once the report says that QuestDB has
-//! answered, and has that disk. It is told with whatever else is written to the StatefulSet, never by a write of its own, and nobody
-//! is restarted for it.
+//! *Invariant:* a database that has not served yet is refused no disk: a pod is told of one only once the report says that QuestDB has
+//! answered, and has that disk, or that people have put it in the place of that one. It is told with whatever else is written to the
+//! StatefulSet, never by a write of its own, and nobody is restarted for it.
 
 use cloud::Volume;
 use k8s_openapi::api::core::v1::Pod;
@@ -136,8 +136,9 @@ mod tests {
         let mut status =
             json!({ "name": "link-config", "image": "", "imageID": "", "ready": false, "restartCount": 1 });
         status.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+        let annotations = served_from.map(|served_from| json!({ names::SERVED_FROM: served_from }));
         serde_json::from_value(json!({
-            "metadata": { "uid": "0192f3a4-5b6c", "annotations": { names::SERVED_FROM: served_from } },
+            "metadata": { "uid": "0192f3a4-5b6c", "annotations": annotations },
             "status": { "initContainerStatuses": [status] },
         }))
         .unwrap()
@@ -167,6 +168,8 @@ mod tests {
             (waits(66), served, Some(word), Verdict::Allowed),
             (waits(66), Some(""), Some(word), Verdict::Told),
             (waits(66), Some(""), None, Verdict::Told),
+            // Its labels were put back since, and with them goes what else was written to it.
+            (waits(66), None, None, Verdict::Told),
             (waits(1), served, Some(word), Verdict::Begins),
         ] {
             let found = judge(&pod(&container, served_from), "vol-1", said);
