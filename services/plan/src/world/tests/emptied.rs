@@ -92,6 +92,22 @@ fn who_serves_is_told_with_another_change_and_is_not_restarted() {
 }
 
 #[test]
+fn who_serves_is_told_with_what_a_newer_operator_writes_and_is_not_restarted() {
+    let mut world = serving();
+    let before = world.pod_uid();
+    let set = Arc::make_mut(world.children.stateful_set.as_mut().unwrap());
+    let template = set.spec.as_mut().unwrap().template.metadata.as_mut().unwrap();
+    let pod = &mut Arc::make_mut(world.children.pod.as_mut().unwrap()).metadata;
+    for made in [template, pod] {
+        let annotations = made.annotations.get_or_insert_default();
+        annotations.insert(names::TEMPLATE.to_owned(), "older".to_owned());
+    }
+    settle(&mut world, None, false);
+    let disk = disk(&world);
+    assert_eq!((told_pods(&world), world.pod_uid()), ([None, Some(disk.as_str())], before));
+}
+
+#[test]
 fn another_disk_that_people_put_in_its_place_is_what_the_next_pod_is_told_of() {
     let mut world = paused();
     world.volumes[0].id = cloud::VolumeId::new("vol-restored");
