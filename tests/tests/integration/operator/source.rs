@@ -76,12 +76,20 @@ async fn a_new_database_begins_with_a_snapshot_of_its_namespace_and_with_no_othe
     let _operator = operator(&old, &[]).await;
     let copy = copied(&mut old).await;
 
+    // Larger, and in another zone than the disk that was copied: a copy is of the region.
+    let first = old.volume().await.zone;
+    let zone = old.rig.zones().into_iter().find(|zone| *zone != first).unwrap();
     let mut new = Subject::within(&old.rig, &unique("new"));
-    let by_name = json!({ "snapshot": "last" });
-    wish_from(&mut new, &by_name, copy.size_gib + 10).await;
+    let storage = json!({ "sizeGib": copy.size_gib + 10, "source": { "snapshot": "last" } });
+    new.wish(|spec| {
+        spec["storage"] = storage.clone();
+        spec["zone"] = json!(zone);
+    })
+    .await;
     new.carried_out(Phase::Ready).await;
     let disk = new.volume().await;
     assert_eq!((disk.snapshot.as_deref(), disk.size_gib), (Some(copy.id.as_str()), copy.size_gib + 10));
+    assert_eq!(disk.zone, zone);
     assert_eq!(disk.tags.get(key::QUESTDB), Some(domain::catalogue::DEFAULT_VERSION));
     assert!(restores(&new).await);
     let change = json!({ "spec": { "storage": { "source": null } } });
@@ -100,7 +108,14 @@ async fn a_new_database_begins_with_a_snapshot_of_its_namespace_and_with_no_othe
     third.carried_out(Phase::Ready).await;
     assert_eq!(third.volume().await.snapshot.as_deref(), Some(copy.id.as_str()));
 
-    purge(&mut new, &by_name, copy.size_gib + 10).await;
+    new.wish(|spec| {
+        spec["storage"] = storage;
+        spec["storage"]["provisioned"] = json!(true);
+        spec["zone"] = json!(zone);
+        spec["runState"] = json!("Purged");
+    })
+    .await;
+    new.carried_out(Phase::Deleted).await;
     purge(&mut third, &by_id, copy.size_gib).await;
     old.purge_with_others().await;
     drop(others);
