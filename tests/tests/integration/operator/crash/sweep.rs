@@ -178,8 +178,8 @@ impl Known {
     /// Of turns that have at least so many writes.
     fn new(shape: Shape, choice: Choice, least: &[u32]) -> Self {
         let wanted = least.iter().map(|least| choice.up_to(*least).unwrap_or(0)).collect();
-        let (last, end) = (vec![0; shape.turns], vec![None; shape.turns]);
-        Self { choice, shape, wanted, begun: 0, fewer: choice.first / 2, last, end }
+        let (deaths, ends) = (vec![0; shape.turns], vec![None; shape.turns]);
+        Self { choice, shape, wanted, begun: 0, fewer: choice.first / 2, last: deaths, end: ends }
     }
 
     fn is_over(&self, turn: usize, k: u32) -> bool {
