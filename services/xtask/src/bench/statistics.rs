@@ -26,6 +26,10 @@ pub(super) struct Summary {
     pub(super) low: f64,
     /// Upper end of its 95 % interval.
     pub(super) high: f64,
+    /// The least of the paired ratios.
+    pub(super) least: f64,
+    /// The greatest of them.
+    pub(super) greatest: f64,
 }
 
 /// What the ratio ought to be.
@@ -43,6 +47,14 @@ impl Goal {
         match self {
             Self::AtLeast(bound) => ratio >= bound,
             Self::AtMost(bound) => ratio <= bound,
+        }
+    }
+
+    /// The ratio of the pair that does worst.
+    pub(super) fn worst(self, summary: &Summary) -> f64 {
+        match self {
+            Self::AtLeast(_) => summary.least,
+            Self::AtMost(_) => summary.greatest,
         }
     }
 }
@@ -63,12 +75,16 @@ pub(super) fn summarise(pairs: &[Pair]) -> Option<Summary> {
     }
     let ratios: Vec<f64> = pairs.iter().map(|pair| pair.product / pair.anchor).collect();
     let (low, high) = interval(&ratios);
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let greatest = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     Some(Summary {
         product: median(pairs.iter().map(|pair| pair.product)),
         anchor: median(pairs.iter().map(|pair| pair.anchor)),
         ratio: median(ratios),
         low,
         high,
+        least,
+        greatest,
     })
 }
 
@@ -110,6 +126,14 @@ mod tests {
         assert!((summary.product - 65.0).abs() < 1e-9);
         assert!((summary.anchor - 100.0).abs() < f64::EPSILON);
         assert!(summary.low <= summary.ratio && summary.ratio <= summary.high);
+    }
+
+    #[test]
+    fn the_worst_of_the_pairs_is_the_one_furthest_from_the_goal() {
+        let summary = summarise(&pairs(&[0.5, 0.25, 9.0, 0.75, 0.5])).expect("enough pairs");
+        let worst = |goal: Goal| goal.worst(&summary);
+        assert!((worst(Goal::AtLeast(0.5)) - 0.25).abs() < 1e-9, "of throughput the least");
+        assert!((worst(Goal::AtMost(0.5)) - 9.0).abs() < 1e-9, "of latency the greatest");
     }
 
     #[test]
