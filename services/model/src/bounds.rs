@@ -1,4 +1,5 @@
-//! How much may happen: the size of the world, and how often each fault strikes. Everything within is checked.
+//! How much may happen: the size of the world, and how often each fault strikes. Everything within is checked, but for
+//! [`Bounds::LOST_CHANGES`].
 
 use domain::RunState;
 
@@ -118,7 +119,7 @@ impl Bounds {
     pub const LOST_ROWS: Self =
         Self { end: RunState::Purged, resends: 2, faults: Faults { failovers: 1, ..CALM }, ..TWO_WAYS };
 
-    /// Postgres loses a change, and another one is minted at its position.
+    /// Postgres loses a change, and another one is minted at its position. Too wide to be walked to its end: the tests stop at a depth.
     pub const LOST_CHANGES: Self = Self { mints: 3, end: RunState::Running, ..Self::LOST_ROWS };
 
     /// Postgres loses the term under which an observer has spoken.

@@ -4,8 +4,8 @@
 //! - [`guards`]: what stands between a fault and a broken promise; the product's own pure functions where it has them.
 //! - [`invariants`]: what is promised; [`bounds`]: how much may happen.
 //!
-//! The tests show that no promise is broken in any reachable state, that from each of them the world comes to rest by
-//! itself, and that each guard is needed: without it the checker finds a history that breaks a promise.
+//! The tests show that no promise is broken in any state that is reached (within one of the bounds to a depth only), that the world
+//! comes to rest by itself, and that each guard is needed: without it the checker finds a history that breaks a promise.
 //!
 //! For tests only: nothing that ships uses it. `docs/protocol.md` says in words what is modelled here, this crate's README in
 //! tables.
