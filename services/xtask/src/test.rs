@@ -35,8 +35,8 @@ pub(crate) struct Arguments {
     /// hours in all
     #[arg(long)]
     full_length: bool,
-    /// Release of Kubernetes under the tests: before a release, all of them run on the oldest and on the newest one too. A stack
-    /// that another one has left is to be taken down first
+    /// Release of Kubernetes under the tests: before a release, those of the operator run on the oldest and on the newest one too. A
+    /// stack that another one has left is to be taken down first
     #[arg(long, value_enum, default_value_t, value_name = "RELEASE")]
     kubernetes: Kubernetes,
     /// Passed on to the tests of cargo: a filter, or options of the test program
