@@ -31,7 +31,8 @@ fn news(status: &QuestDBStatus) -> QuestDBStatus {
     news.steps.retain(|step| step.state == StepState::Failed);
     news.conditions.retain(|found| !(found.type_ == condition::NODE_HEALTHY && found.status != "Unknown"));
     for found in &mut news.conditions {
-        if [condition::READY, condition::PROGRESSING].contains(&found.type_.as_str()) {
+        // What the name waits for is as well. A name that somebody has, or that cannot be looked at, is told by the phase.
+        if [condition::READY, condition::PROGRESSING, condition::DNS_READY].contains(&found.type_.as_str()) {
             found.message.clear();
             found.reason.clear();
         }
@@ -93,6 +94,7 @@ mod tests {
                 condition(condition::PROGRESSING, "True", "instance: launching"),
                 condition(condition::NODE_HEALTHY, "False", "something before it is not done"),
                 condition(condition::DEGRADED, "False", "nothing is wrong"),
+                condition(condition::DNS_READY, "False", "something before it is not done"),
             ],
             steps: vec![step(StepState::Running, "launching")],
             ..QuestDBStatus::default()
@@ -125,6 +127,11 @@ mod tests {
         check("the end", false, |status| status.phase = Some(Phase::Ready));
         check("readiness", false, |status| "True".clone_into(&mut status.conditions[0].status));
         check("what is wrong", false, |status| "a zone".clone_into(&mut status.conditions[3].message));
+        check("what the name waits for", true, |status| {
+            "waiting for the change".clone_into(&mut status.conditions[4].message);
+            "Waiting".clone_into(&mut status.conditions[4].reason);
+        });
+        check("that the name answers", false, |status| "True".clone_into(&mut status.conditions[4].status));
         check("another condition", false, |status| {
             status.conditions.push(condition("Moving", "False", "no"));
         });

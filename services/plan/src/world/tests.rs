@@ -24,6 +24,7 @@ mod last_copy;
 mod late;
 mod model;
 mod moves;
+mod news;
 mod operations;
 mod oracle;
 mod other_disk;

@@ -30,10 +30,10 @@ const LEAST: usize = OWN + OBJECTS.len() + OUTSIDE + PHASES.len();
 /// The operator leaves at least so much time between two statuses that say no more than how far a new database is. How many of
 /// them there are is a matter of how long the create takes, and not counted: any that comes sooner is.
 const PROGRESS: Duration = Duration::from_secs(3);
-/// News of a new database, each of which is said at once: its disk, its version, four words about its name (what it holds is not
-/// known, it is written, it is on its way, it answers, which is when the database is known to serve) and one about a call that AWS
-/// had no patience for. How many of them a status says together is a matter of how quick everybody is.
-const MOST_NEWS: usize = 7;
+/// News of a new database, each of which is said at once: its disk, its version, two words about its name (it is written, and it
+/// answers, which is when the database is known to serve) and one about a call that AWS had no patience for. How many of them a
+/// status says together is a matter of how quick everybody is.
+const MOST_NEWS: usize = 5;
 /// How often a create is looked at where watches were told too late of what it wrote: a machine that stands still for a moment
 /// does so in one of them.
 const TRIES: usize = 3;
