@@ -27,6 +27,8 @@ const COPYING: Duration = Duration::from_secs(5);
 const OPTIMIZING: Duration = Duration::from_mins(1);
 /// Between two statuses that say no more than how far a new database is.
 const PROGRESS: Duration = Duration::from_secs(3);
+/// The same while passes still do something: where that led to is said by the first one that only waits.
+const DOING: Duration = Duration::from_secs(10);
 /// Between two statuses of one that fails again in other words.
 const REWORDED: Duration = Duration::from_secs(10);
 /// Between two looks at a database of which no picture tells anything new: there is none, or it is older than what is known.
@@ -140,12 +142,12 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     let (done, now) = ((&plan, &written.applied), context.clock.now());
     let mut status = plan::status(resource, &validated, &observed, done, now);
     rehearsed.tell(&mut status);
-    if let Some(later) = said_later(context, resource, &status, next) {
+    let uid = resource.metadata.uid.as_deref().unwrap_or_default();
+    let (before, waits) = (resource.status.as_ref(), |spacing| context.memories.report_waits(uid, spacing));
+    if let Some(later) = said_later((next, written.acted()), (before, &status), waits) {
         return Ok(later);
     }
-    let uid = resource.metadata.uid.as_deref().unwrap_or_default();
-    let lately = || context.memories.report_waits(uid, REWORDED).is_some();
-    if is_said_in_other_words(next, (resource.status.as_ref(), &status), lately) {
+    if is_said_in_other_words(next, (before, &status), || waits(REWORDED).is_some()) {
         return Ok(next);
     }
     report::write(context, resource, status, written.resource_version.as_deref()).await?;
@@ -163,17 +165,21 @@ fn is_said_in_other_words(
     matches!(next, Next::Failed { .. }) && lately() && same()
 }
 
-/// The next look, if what is to be said of this one can wait until then.
-fn said_later(context: &Context, resource: &QuestDB, status: &QuestDBStatus, next: Next) -> Option<Next> {
+/// The next look, if what is to be said of this one can wait until then. `waits` says for how long statuses that keep such a distance
+/// wait for the next one.
+fn said_later(
+    (next, acted): (Next, bool),
+    (before, status): (Option<&QuestDBStatus>, &QuestDBStatus),
+    waits: impl FnOnce(Duration) -> Option<Duration>,
+) -> Option<Next> {
     // Who looks again only much later says now what there is to say.
     let Next::Soon(delay) = next else { return None };
     if delay > PROGRESS {
         return None;
     }
-    let (before, uid) = (resource.status.as_ref()?, resource.metadata.uid.as_deref()?);
-    let left = context.memories.report_waits(uid, PROGRESS)?;
+    let left = waits(if acted { DOING } else { PROGRESS })?;
     // Not before what was written shows, or it would be written again.
-    plan::can_wait(before, status).then(|| Next::Soon(delay.min(left.max(AFTER_WRITE))))
+    plan::can_wait(before?, status).then(|| Next::Soon(delay.min(left.max(AFTER_WRITE))))
 }
 
 /// Says what waits and does nothing; the end of the annotation is seen at once.
@@ -213,7 +219,7 @@ fn next(
         return Next::Change;
     }
     let work = plan::work(validated, observed);
-    let acted = written.applied.wrote || written.skipped;
+    let acted = written.acted();
     if acted || plan.is_settled() {
         context.memories.waits.end(uid);
     }
@@ -318,6 +324,35 @@ mod tests {
         check(failed, Some(&before), ("Running", "other"), true, false);
         check(failed, None, ("Failed", "other"), true, false);
         check(Next::Soon(AT_WORK), Some(&before), ("Failed", "other"), true, false);
+    }
+
+    #[test]
+    fn how_far_a_new_database_is_waits_for_what_comes_next_and_longer_while_something_is_done() {
+        let seconds = Duration::from_secs;
+        let status = |text: &str| -> QuestDBStatus { serde_json::from_str(text).unwrap() };
+        let before = status(r#"{"phase": "Provisioning"}"#);
+        let further = status(r#"{"phase": "Provisioning", "credentialsSecret": "a"}"#);
+        let news = status(r#"{"phase": "Provisioning", "version": "9.3.4"}"#);
+        let soon = Next::Soon(AFTER_WRITE);
+        // So long after the last status.
+        let check = |next: Next, acted: bool, after: &QuestDBStatus, since: u64, expected: Option<Next>| {
+            let waits =
+                |spacing: Duration| spacing.checked_sub(seconds(since)).filter(|left| !left.is_zero());
+            let found = said_later((next, acted), (Some(&before), after), waits);
+            assert_eq!(found, expected, "{next:?} {acted} {since}");
+        };
+        check(soon, false, &further, 0, Some(soon));
+        check(soon, false, &further, 2, Some(soon));
+        check(soon, false, &further, 3, None);
+        check(soon, true, &further, 3, Some(soon));
+        check(soon, true, &further, 9, Some(soon));
+        check(soon, true, &further, 10, None);
+        check(Next::Soon(PROGRESS), false, &further, 2, Some(Next::Soon(seconds(1))));
+        check(Next::Soon(PROGRESS), false, &further, 0, Some(Next::Soon(PROGRESS)));
+        check(soon, true, &news, 0, None);
+        check(Next::Soon(seconds(4)), true, &further, 0, None);
+        check(Next::Failed { delay: AFTER_WRITE, lasting: false }, true, &further, 0, None);
+        assert_eq!(said_later((soon, true), (None, &before), Some), None, "nothing was said so far");
     }
 
     #[test]

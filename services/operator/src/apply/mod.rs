@@ -40,6 +40,13 @@ pub(crate) struct Written {
     pub(crate) failed_now: Vec<Failure>,
 }
 
+impl Written {
+    /// Whether something was done that shows soon.
+    pub(crate) const fn acted(&self) -> bool {
+        self.applied.wrote || self.skipped
+    }
+}
+
 /// One pass's steps.
 pub(crate) struct Pass<'a> {
     pub(crate) context: &'a Context,
