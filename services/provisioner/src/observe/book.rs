@@ -104,10 +104,12 @@ impl Book {
             listed.insert(database);
         }
         self.newest = self.newest.max(seen.resource_version);
+        // What went without being seen has no last version that could be compared.
+        let was_there = self.pages.get(&database).is_some_and(|page| page.seen.present);
+        if !was_there && self.listed.is_some() && seen.resource_version < self.reached {
+            return true;
+        }
         let Some(page) = self.pages.get_mut(&database) else {
-            if self.listed.is_some() && seen.resource_version < self.reached {
-                return true;
-            }
             let line = self.line_of(database);
             self.pages.insert(database, Page::new(line, seen));
             self.queue(database);

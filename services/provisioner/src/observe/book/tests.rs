@@ -84,6 +84,28 @@ fn what_a_list_brings_back_is_of_a_restored_server() {
     assert_eq!(next(&mut book), Some((12, true)), "nothing is gone by it");
 }
 
+/// Of what a list lacked nobody knows the last version: it may be below the one that a copy brings back.
+#[test]
+fn what_a_list_brings_back_is_of_a_restored_server_although_nobody_saw_it_go() {
+    for is_told in [false, true] {
+        let (mut book, now) = (book(), Instant::now());
+        book.begin_list();
+        let database = see(&mut book, 5, "Ready");
+        end(&mut book);
+        assert_eq!(next(&mut book), Some((5, true)));
+        book.told(database, now);
+        book.begin_list();
+        assert!(!book.end_list(20));
+        assert_eq!(next(&mut book), Some((6, false)));
+        if is_told {
+            book.told(database, now);
+        }
+        book.begin_list();
+        assert!(book.see(database, seen(8, "Ready").1), "it was gone at 20");
+        assert!(!book.see(database, seen(21, "Pending").1), "another one, made since");
+    }
+}
+
 #[test]
 fn what_changes_on_the_way_is_told_once_afterwards() {
     let (mut book, now) = (book(), Instant::now());
