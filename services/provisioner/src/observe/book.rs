@@ -2,9 +2,12 @@
 //!
 //! *Invariant:* of a database nothing is told while something told before is still on its way; what changed meanwhile is
 //! told once, after it. *Invariant:* each partition of the topic has places of its own: what one of them does not take, as while it has
-//! no leader, holds back nothing of another.
+//! no leader, holds back nothing of another. *Invariant:* what is gone is told twice, the second time when the roll comes to it, since
+//! Kafka may lose what it took; then it is forgotten. So beside what is there, the book has what went within about a period of the roll,
+//! and what of that cannot be told.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::mem;
 use std::time::{Duration, Instant};
 
 use domain::DatabaseId;
@@ -56,6 +59,8 @@ struct Page {
     told_at: Option<Instant>,
     queued: bool,
     on_its_way: bool,
+    /// Whether it was told once that it is gone, as it is seen now.
+    gone_told: bool,
     /// Since when what is queued waits, or a moment longer, as far as the roll came round.
     queued_since: Option<Instant>,
     /// Since when what is on its way waits, in the same manner.
@@ -64,8 +69,9 @@ struct Page {
 
 impl Page {
     fn new(line: usize, seen: Observation) -> Self {
-        let (queued, on_its_way) = (false, false);
-        Self { line, seen, told_at: None, queued, on_its_way, queued_since: None, away_since: None }
+        let (queued, on_its_way, gone_told) = (false, false, false);
+        let (told_at, queued_since, away_since) = (None, None, None);
+        Self { line, seen, told_at, queued, on_its_way, gone_told, queued_since, away_since }
     }
 
     /// Since when something of it waits: what is on its way was there before what is queued.
@@ -123,6 +129,7 @@ impl Book {
         let same = Observation { resource_version: seen.resource_version, ..page.seen.clone() } == seen;
         page.seen = seen;
         if !same {
+            page.gone_told = false;
             self.queue(database);
         }
         false
@@ -195,7 +202,7 @@ impl Book {
         None
     }
 
-    /// Queues what was not told of for `period`, each at its own moment within a tenth of it.
+    /// Queues what was not told of for `period`, be it there or gone, each at its own moment within a tenth of it.
     pub fn roll(&mut self, now: Instant, period: Duration) {
         let before = self.rolled_at.replace(now).unwrap_or(now);
         for page in self.pages.values_mut() {
@@ -228,7 +235,7 @@ impl Book {
         page.away_since = None;
         if page.queued {
             line.news.push_back(database);
-        } else if !page.seen.present {
+        } else if !page.seen.present && mem::replace(&mut page.gone_told, true) {
             self.pages.remove(&database);
         }
     }

@@ -211,7 +211,7 @@ fn what_a_list_does_not_have_is_gone() {
     book.told(database, now);
     book.begin_list();
     end(&mut book);
-    assert_eq!(next(&mut book), None, "told once");
+    assert_eq!(next(&mut book), None, "told once, until the roll comes to it");
 }
 
 #[test]
@@ -241,6 +241,142 @@ fn a_list_that_breaks_off_says_nothing_of_what_is_missing() {
     see(&mut book, 5, "Ready");
     end(&mut book);
     assert_eq!(next(&mut book), None);
+}
+
+/// What its watch tells of what goes.
+fn gone(version: u64) -> Observation {
+    Observation { present: false, ..seen(version, "Deleted").1 }
+}
+
+/// A database that was there and was told to be gone once.
+fn told_gone(book: &mut Book, now: Instant) -> DatabaseId {
+    let database = see(book, 5, "Deleted");
+    drain(book, now);
+    assert!(!book.see(database, gone(6)));
+    assert_eq!(drain(book, now), [(database, false)]);
+    database
+}
+
+/// Tells all that waits, and all of it arrives. Gives whether it was there.
+fn drain(book: &mut Book, now: Instant) -> Vec<(DatabaseId, bool)> {
+    let mut told = Vec::new();
+    while let Some((database, seen)) = book.take(now) {
+        book.told(database, now);
+        told.push((database, seen.present));
+    }
+    told
+}
+
+/// Databases whose moments within the roll are as far from each other as they can be.
+fn spaced(count: u16) -> impl Iterator<Item = DatabaseId> {
+    (0..count).map(move |number| {
+        let share = u16::MAX / count * number;
+        format!("00000000-0000-7000-8000-00000000{share:04x}").parse::<DatabaseId>().unwrap()
+    })
+}
+
+/// Kafka may lose what it took.
+#[test]
+fn what_went_is_told_once_more_with_the_roll() {
+    let (mut book, now, period) = (book(), Instant::now(), Duration::from_mins(10));
+    let database = told_gone(&mut book, now);
+    book.roll(now + period.mul_f64(0.5), period);
+    assert_eq!(next(&mut book), None);
+    let later = now + period.mul_f64(1.2);
+    book.roll(later, period);
+    assert_eq!(next(&mut book), Some((6, false)));
+    book.not_told(database, later);
+    assert_eq!(next(&mut book), Some((6, false)), "again, because nobody knows");
+    book.forget_on_its_way();
+    assert_eq!(next(&mut book), Some((6, false)), "by another watch");
+    book.told(database, later);
+    assert!(book.pages.is_empty());
+    book.roll(now + period * 3, period);
+    assert_eq!(next(&mut book), None, "twice is enough");
+}
+
+#[test]
+fn what_comes_back_before_it_was_told_once_more_is_told_instead() {
+    let (mut book, now, period) = (book(), Instant::now(), Duration::from_mins(10));
+    let later = now + period.mul_f64(1.2);
+    let database = told_gone(&mut book, now);
+    see(&mut book, 9, "Ready");
+    assert_eq!(next(&mut book), Some((9, true)));
+    book.told(database, now);
+    book.roll(later, period);
+    assert_eq!(next(&mut book), Some((9, true)), "what is there is told with the roll, and not what went");
+    book.told(database, later);
+    assert_eq!(book.len(), 1);
+}
+
+#[test]
+fn what_comes_back_while_it_is_told_once_more_stays() {
+    let (mut book, now, period) = (book(), Instant::now(), Duration::from_mins(10));
+    let database = told_gone(&mut book, now);
+    let later = now + period.mul_f64(1.2);
+    book.roll(later, period);
+    assert_eq!(next(&mut book), Some((6, false)));
+    see(&mut book, 9, "Ready");
+    book.told(database, later);
+    assert_eq!(next(&mut book), Some((9, true)));
+    book.told(database, later);
+    assert_eq!(book.len(), 1);
+}
+
+#[test]
+fn what_went_again_is_told_twice_again() {
+    let (mut book, now, period) = (book(), Instant::now(), Duration::from_mins(10));
+    let database = told_gone(&mut book, now);
+    see(&mut book, 9, "Ready");
+    assert!(!book.see(database, gone(10)));
+    assert_eq!(next(&mut book), Some((10, false)), "before anybody was told of it");
+    book.told(database, now);
+    book.roll(now + period.mul_f64(1.2), period);
+    assert_eq!(next(&mut book), Some((10, false)));
+}
+
+#[test]
+fn of_what_went_the_book_has_no_more_than_went_within_a_roll() {
+    let (mut book, start, period) = (book(), Instant::now(), Duration::from_mins(10));
+    for (second, database) in (0..).zip(spaced(1800)) {
+        let now = start + Duration::from_secs(second);
+        assert!(!book.see(database, seen(2 * second + 1, "Deleted").1));
+        drain(&mut book, now);
+        assert!(!book.see(database, gone(2 * second + 2)));
+        book.roll(now, period);
+        drain(&mut book, now);
+        assert!(book.pages.len() <= 661, "at {second} s: {}", book.pages.len());
+    }
+    let end = start + Duration::from_mins(30) + period.mul_f64(1.1);
+    book.roll(end, period);
+    assert!(!drain(&mut book, end).is_empty());
+    assert!(book.pages.is_empty());
+}
+
+#[test]
+fn many_that_went_at_once_are_told_once_more_a_few_at_a_time() {
+    let (mut book, start, period) = (book(), Instant::now(), Duration::from_mins(10));
+    let many: Vec<DatabaseId> = spaced(1000).collect();
+    for database in &many {
+        assert!(!book.see(*database, seen(5, "Deleted").1));
+    }
+    drain(&mut book, start);
+    for database in &many {
+        assert!(!book.see(*database, gone(6)));
+    }
+    assert_eq!(drain(&mut book, start).len(), many.len());
+    let mut again = 0;
+    for second in 1..=660 {
+        let now = start + Duration::from_secs(second);
+        book.roll(now, period);
+        let other = see(&mut book, 6 + second, &format!("at {second} s"));
+        let told = drain(&mut book, now);
+        assert!(told.contains(&(other, true)));
+        assert!(told.len() <= 11, "at {second} s nothing else waits behind {}", told.len());
+        again += told.len() - 1;
+    }
+    assert_eq!(again, many.len(), "each once");
+    assert_eq!(book.pages.len(), 1);
 }
 
 /// Databases whose gossip goes to a partition.
