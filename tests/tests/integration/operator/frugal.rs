@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use axum::http::Method;
-use resources::{Phase, QuestDBStatus};
+use resources::{Phase, QuestDBStatus, StepState};
 use serde_json::{Value, json};
 use testkit::{Spawned, eventually, unique};
 
@@ -30,9 +30,10 @@ const LEAST: usize = OWN + OBJECTS.len() + OUTSIDE + PHASES.len();
 /// The operator leaves at least so much time between two statuses that say no more than how far a new database is. How many of
 /// them there are is a matter of how long the create takes, and not counted: any that comes sooner is.
 const PROGRESS: Duration = Duration::from_secs(3);
-/// News of a new database, each of which is said at once: its disk, its version, two words about its name (it is written, and it
-/// answers, which is when the database is known to serve) and one about a call that AWS had no patience for. How many of them a
-/// status says together is a matter of how quick everybody is.
+/// News of a new database, each of which is said at once: its disk, its version and two words about its name (it is written, and it
+/// answers, which is when the database is known to serve), and one to spare. How many of them a status says together is a matter of
+/// how quick everybody is. That a call failed, and that this is over, is said at once too, and not counted: for how many calls AWS
+/// has no patience is a matter of who else asks.
 const MOST_NEWS: usize = 5;
 /// How often a create is looked at where watches were told too late of what it wrote: a machine that stands still for a moment
 /// does so in one of them.
@@ -102,7 +103,7 @@ struct Counts {
     /// Phases as they followed each other, and how often a status was written but to tell of news or of progress.
     phases: Vec<Option<Phase>>,
     statuses: u32,
-    /// How many statuses of a new database told what none before them did.
+    /// How many statuses of a new database told what none before them did, failures aside.
     news: usize,
     /// What was said, and when.
     said: Vec<(QuestDBStatus, Instant)>,
@@ -142,16 +143,23 @@ impl Counts {
         if is_next {
             self.phases.push(status.phase);
         }
-        let is_new = status.phase == Some(Phase::Provisioning)
-            && !self.said.iter().any(|(said, _)| plan::can_wait(said, &status));
+        let is_new = self.is_new(&status, QuestDBStatus::clone);
+        let tells_more = self.is_new(&status, without_failures);
         let of_progress =
             self.said.last().is_some_and(|(_, then)| at.saturating_duration_since(*then) >= PROGRESS);
         if !is_next && is_new {
-            self.news += 1;
+            self.news += usize::from(tells_more);
         } else if is_next || !of_progress {
             self.statuses += 1;
         }
         self.said.push((status, at));
+    }
+
+    /// Whether a status of a new database tells what none before it did, as far as `told` leaves it.
+    fn is_new(&self, status: &QuestDBStatus, told: fn(&QuestDBStatus) -> QuestDBStatus) -> bool {
+        let status = told(status);
+        let is_told = || self.said.iter().any(|(said, _)| plan::can_wait(&told(said), &status));
+        status.phase == Some(Phase::Provisioning) && !is_told()
     }
 
     /// In what a create with these objects was not as it should be.
@@ -172,6 +180,13 @@ impl Counts {
         let all = written + self.resource + self.statuses + self.events;
         f64::from(all) / u32::try_from(LEAST).map_or(f64::NAN, f64::from)
     }
+}
+
+/// A status without the steps that failed.
+fn without_failures(status: &QuestDBStatus) -> QuestDBStatus {
+    let mut bare = status.clone();
+    bare.steps.retain(|step| step.state != StepState::Failed);
+    bare
 }
 
 /// What follows in the path of an object that was made under the path of all of its kind.
@@ -227,6 +242,25 @@ fn news_are_counted_once_each() {
     assert_eq!(say(None, soon * 3), (3, 1), "the first again");
     assert_eq!(say(None, soon * 3 + PROGRESS), (3, 1), "how far it is");
     assert_eq!(say(Some("9.3.5"), soon * 4 + PROGRESS), (3, 2));
+}
+
+/// However often AWS has no patience with a create, it tells no more of itself.
+#[test]
+fn failures_are_neither_news_nor_writes_too_many() {
+    let (mut counts, begun) = (Counts::default(), Instant::now());
+    let mut say = |version: Option<&str>, failed: Option<&str>, after: u64| {
+        let step = |message: &str| json!({ "name": "volume", "state": "Failed", "message": message });
+        let steps: Vec<Value> = failed.map(step).into_iter().collect();
+        let status = json!({ "phase": Phase::Provisioning.as_str(), "version": version, "steps": steps });
+        let at = begun + Duration::from_secs(after);
+        counts.count(&write(Method::PUT, "questdbs/b/status", &json!({ "status": status }), at));
+        (counts.statuses, counts.news)
+    };
+    assert_eq!(say(None, None, 0), (1, 0), "the phase");
+    assert_eq!(say(None, Some("busy"), 1), (1, 0));
+    assert_eq!(say(Some("9.3.4"), Some("busy"), 2), (1, 1), "the version");
+    assert_eq!(say(Some("9.3.4"), None, 3), (1, 1), "it is over");
+    assert_eq!(say(Some("9.3.4"), None, 4), (2, 1), "the same");
 }
 
 /// What is written more raises the share, whatever that is: an object too many, or the same again.
