@@ -70,7 +70,8 @@ impl Store {
         Ok(done.rows_affected() == 1)
     }
 
-    /// Begins a new term while holding the cluster, because its resource versions started anew (etcd was restored).
+    /// Begins a new term while holding the cluster, because it was restored from a backup: what its resource versions were is no
+    /// measure any more of what they are.
     pub async fn next_term(
         &self,
         cluster: &ClusterId,

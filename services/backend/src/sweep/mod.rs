@@ -148,8 +148,8 @@ impl Sweep {
         let listings: BTreeMap<ClusterId, Listing> =
             listings.into_iter().map(|one| (one.cluster.clone(), one)).collect();
         let mut tally = Tally::default();
-        // What an earlier turn found and did not send, because it was over or cut off by then: this one may be at its end, too. Half
-        // of what may be sent is left for what this one finds.
+        // What an earlier turn found and did not send, because it was over or cut off by then: before its end this one may be, too.
+        // Half of what may be sent is left for what this one finds.
         let kept = self.resend(turn, place, self.settings.cap.div_ceil(2), &mut tally).await;
         // Each whatever became of the others: what fails in one place for good is in nobody's way.
         let compared = self.compare(turn, &listings, place, &mut tally).await;

@@ -75,7 +75,7 @@ enum End {
     Stop,
     /// Another process speaks for the cluster, or Postgres does not say who.
     Lost,
-    /// The server's versions started anew.
+    /// The server was restored from a backup: its versions are no measure of those before.
     Restored,
     /// It lasted long enough: everything is listed anew.
     Over,
