@@ -1,7 +1,7 @@
 //! A fleet at rest costs the API server nothing, however often its databases are looked at; and what is not ours costs the
 //! operator neither requests nor memory, however much there is of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::ByteString;
@@ -58,7 +58,7 @@ async fn a_fleet_at_rest_asks_for_nothing_and_what_is_foreign_is_not_even_notice
     for namespace in namespaces {
         empty(&subject.rig, namespace).await;
     }
-    assert_eq!(asked(&front)[requests.len()..], *Vec::<String>::new(), "foreign objects cost requests");
+    assert_quiet(&front, requests.len(), "foreign objects cost requests");
     assert!(grown < NOISE, "{grown} bytes more in memory for what is not ours");
 
     // The count counts: another wish is seen by it.
@@ -112,6 +112,15 @@ pub(super) fn asked(front: &Front) -> Vec<String> {
     };
     let seen = front.seen(|seen: &Seen| !process(seen));
     seen.iter().map(|seen| format!("{} {}", seen.method, seen.path)).collect()
+}
+
+/// Nothing was asked since, but what a watch begins anew with, once each: an API server ends one that does not keep up with what
+/// is written of its kind, and may not know any more what came after.
+pub(super) fn assert_quiet(front: &Front, since: usize, otherwise: &str) {
+    let mut listed = BTreeSet::new();
+    let mut asked = asked(front).split_off(since);
+    asked.retain(|request| !request.contains("limit=") || !listed.insert(request.clone()));
+    assert_eq!(asked, *Vec::<String>::new(), "{otherwise}");
 }
 
 /// Monitors and routes exist while a test beside this one defines them, and are then watched as everything is.
