@@ -86,12 +86,11 @@ const LATE: Duration = Duration::from_mins(1);
 const UNSENT: Duration = Duration::from_secs(1);
 
 impl Book {
-    /// An empty one, for a topic of so many partitions, of each of which so much may be on its way at once.
-    pub fn new(partitions: i32, most: usize) -> Self {
-        let count = usize::try_from(partitions).unwrap_or_default().max(1);
+    /// An empty one, for a topic of so many partitions, one at least, of each of which so much may be on its way at once.
+    pub fn new(partitions: usize, most: usize) -> Self {
         Self {
             pages: HashMap::new(),
-            lines: std::iter::repeat_with(Line::default).take(count).collect(),
+            lines: std::iter::repeat_with(Line::default).take(partitions).collect(),
             turn: 0,
             most,
             listed: None,

@@ -64,7 +64,7 @@ impl Observer {
     /// A book in which nothing was seen yet.
     fn book(&self) -> Book {
         let partitions = usize::try_from(self.partitions).unwrap_or_default().max(1);
-        Book::new(self.partitions, (ON_THEIR_WAY / partitions).max(AT_LEAST))
+        Book::new(partitions, (ON_THEIR_WAY / partitions).max(AT_LEAST))
     }
 }
 
