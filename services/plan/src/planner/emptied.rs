@@ -26,14 +26,14 @@ pub(super) fn ensure(
 ) -> bool {
     let told = annotation_of_template(world, names::SERVED_FROM);
     let as_told = |body: &mut Value| tell(body, told.as_deref());
-    let is_as_intended = ensure_with(plan, Part::Pod, (intended.clone(), as_told), observed);
-    let due = due(world, told.as_deref());
-    if !is_as_intended && due != told {
-        plan.actions.pop();
-        let as_due = |body: &mut Value| tell(body, due.as_deref());
-        ensure_with(plan, Part::Pod, (intended, as_due), observed);
+    if ensure_with(plan, Part::Pod, (intended, as_told), observed) {
+        return true;
     }
-    is_as_intended
+    // It is written anyway, so it tells what is due.
+    if let Some(Step::Apply(written)) = plan.actions.last_mut().map(|action| &mut action.step) {
+        tell(&mut written.body, due(world, told.as_deref()).as_deref());
+    }
+    false
 }
 
 /// Whether a pod does not begin because it has found its disk empty, which is told.
@@ -102,8 +102,11 @@ fn has_served(disk: &str, status: Option<&QuestDBStatus>) -> bool {
 }
 
 fn tell(body: &mut Value, disk: Option<&str>) {
+    let annotations = &mut body["spec"]["template"]["metadata"]["annotations"];
     if let Some(disk) = disk {
-        body["spec"]["template"]["metadata"]["annotations"][names::SERVED_FROM] = disk.into();
+        annotations[names::SERVED_FROM] = disk.into();
+    } else if let Some(annotations) = annotations.as_object_mut() {
+        annotations.remove(names::SERVED_FROM);
     }
 }
 
