@@ -16,6 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
 use crate::context::Context;
+use crate::gather::Gather;
 use crate::store::Key;
 use crate::ticket::Tickets;
 use crate::turn;
@@ -40,20 +41,25 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) {
     context.memories.take_over();
-    let incoming = futures::stream::unfold(queue, |mut queue| async {
-        let next = queue.recv().await?;
-        Some((Key::to(&next), queue))
+    let (work, gather) = (context.work.clone(), Gather::default());
+    let asked = gather.clone().looks(queue, work.clone());
+    let known = in_parts(context.caches.resources.keys()).map(move |key| {
+        work.asked(key.namespace(), key.name());
+        key
     });
-    let known = in_parts(context.caches.resources.keys());
-    let (work, tickets) = (context.work.clone(), &Tickets::<QuestDB>::new());
-    let incoming = known.chain(incoming).map(move |asked| {
-        work.asked(asked.namespace(), asked.name());
-        Ok::<_, Infallible>(tickets.issue(asked))
-    });
+    let tickets = &Tickets::<QuestDB>::new();
+    let incoming = known.chain(asked).map(move |key| Ok::<_, Infallible>(tickets.issue(key)));
     // Ending the queue lets passes under way finish.
     let incoming = Box::pin(incoming.take_until(stop.clone().cancelled_owned()));
     let passes = applier(
-        |ticket, context| spread(take(ticket.key.clone(), context)).map(Ok::<Action, Infallible>).boxed(),
+        |ticket, context| {
+            let turn = gather.begin(&ticket.key);
+            let taken = spread(take(ticket.key.clone(), context)).map(move |action| {
+                drop(turn);
+                Ok::<Action, Infallible>(action)
+            });
+            taken.boxed()
+        },
         |_, _, _| Action::await_change(),
         Arc::clone(&context),
         tickets.store(),

@@ -20,6 +20,7 @@ mod error;
 mod events;
 #[cfg(test)]
 mod fixture;
+mod gather;
 mod given;
 mod identity;
 mod index;
