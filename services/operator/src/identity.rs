@@ -53,7 +53,7 @@ pub(crate) async fn settle(context: &Context, resource: &QuestDB) -> Result<Next
     let position = Position::of(resource);
     runtime::failpoint::hit(WRITTEN, position).await;
     runtime::failpoint::hit(KIND, report::Kind(position, "Hold", "")).await;
-    let version = held.metadata.resource_version.as_deref();
+    let version = held.resource_version.as_deref();
     report::write(context, resource, plan::identified(resource, &database), version).await?;
     Ok(Next::Change)
 }

@@ -1,10 +1,13 @@
 //! How an object is written beside server-side apply: its whole status, or some of its fields merged into it. Only over what
 //! was read: every write carries the version that was seen.
+//!
+//! Of most answers nothing but metadata is asked for: whoever writes knows the rest.
 
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::ObjectMeta;
 use kube::{Api, Resource};
 use resources::names;
 use serde::Serialize;
@@ -28,34 +31,57 @@ where
     context.call("write the status", api.replace_status(name(report), &parameters, report)).await
 }
 
-/// Changes metadata of an object as it was seen, or not at all.
+/// Changes metadata of an object as it was seen, or not at all; what they are then.
 pub(crate) async fn metadata<K>(
     context: &Context,
     seen: &K,
     what: &'static str,
-    mut metadata: Value,
+    metadata: Value,
+) -> Result<ObjectMeta, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    merge(context, &api(context, seen), name(seen), what, &over(seen, metadata)).await
+}
+
+/// The same; the whole object as it is then.
+pub(crate) async fn metadata_of<K>(
+    context: &Context,
+    seen: &K,
+    what: &'static str,
+    metadata: Value,
 ) -> Result<K, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
-    metadata["resourceVersion"] = json!(seen.meta().resource_version);
-    merge(context, &api(context, seen), name(seen), what, &json!({ "metadata": metadata })).await
+    let (api, body) = (api(context, seen), over(seen, metadata));
+    context.call(what, api.patch(name(seen), &merging(), &Patch::Merge(&body))).await
 }
 
-/// Merges fields into an object; the body says which one was seen, by its version or its uid.
+/// Metadata to be merged into an object as it was seen.
+fn over<K: Resource>(seen: &K, mut metadata: Value) -> Value {
+    metadata["resourceVersion"] = json!(seen.meta().resource_version);
+    json!({ "metadata": metadata })
+}
+
+/// Merges fields into an object; the body says which one was seen, by its version or its uid. What its metadata are then.
 pub(crate) async fn merge<K>(
     context: &Context,
     api: &Api<K>,
     name: &str,
     what: &'static str,
     body: &Value,
-) -> Result<K, Error>
+) -> Result<ObjectMeta, Error>
 where
     K: Clone + Debug + DeserializeOwned,
 {
+    let stored = context.call(what, api.patch_metadata(name, &merging(), &Patch::Merge(body))).await?;
+    Ok(stored.metadata)
+}
+
+fn merging() -> PatchParams {
     let PostParams { field_manager, .. } = parameters();
-    let parameters = PatchParams { field_manager, ..PatchParams::default() };
-    context.call(what, api.patch(name, &parameters, &Patch::Merge(body))).await
+    PatchParams { field_manager, ..PatchParams::default() }
 }
 
 /// Everything is written under our name.

@@ -12,11 +12,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::core::DynamicObject;
+use kube::core::{DynamicObject, ObjectMeta};
 use kube::discovery::ApiResource;
 use plan::{Kind, Manifest, Target};
 use resources::{QuestDB, QuestDBSnapshot, names};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Pass;
 use super::contention::Repair;
@@ -26,6 +26,8 @@ use crate::write;
 
 /// A version that no object has: an apply that names it makes what is not there, and is refused where something is.
 const NEVER: &str = "1";
+/// What an apply is called in errors.
+const APPLY: &str = "apply an object";
 /// How often a write of whose fields they are is tried.
 const RELEASES: u8 = 5;
 
@@ -34,7 +36,7 @@ pub(crate) async fn hold(
     context: &Context,
     resource: &QuestDB,
     identity: Option<&str>,
-) -> Result<QuestDB, Error> {
+) -> Result<ObjectMeta, Error> {
     let mut finalizers = resource.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|finalizer| finalizer == names::FINALIZER) {
         finalizers.push(names::FINALIZER.to_owned());
@@ -63,7 +65,7 @@ pub(super) async fn write_generation(
     generation: u64,
     launch: &str,
     zone: &str,
-) -> Result<QuestDB, Error> {
+) -> Result<ObjectMeta, Error> {
     let annotations = json!({
         names::GENERATION: generation.to_string(),
         names::LAUNCH: launch,
@@ -77,7 +79,7 @@ pub(super) async fn write_released(
     pass: &Pass<'_>,
     released: &str,
     unjoined: Option<&str>,
-) -> Result<QuestDB, Error> {
+) -> Result<ObjectMeta, Error> {
     let mut metadata = json!({ "annotations": { names::RELEASED: released } });
     if let Some(unjoined) = unjoined {
         metadata["annotations"][names::UNJOINED] = json!(unjoined);
@@ -100,16 +102,13 @@ pub(crate) async fn release(context: &Context, resource: &QuestDB) -> Result<(),
 pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Error> {
     let api = dynamic(pass.context, manifest.kind, manifest.namespace.as_deref());
     let mut body = manifest.body.clone();
-    let parameters = PatchParams::apply(names::OPERATOR).force();
     let mut repair = None;
     if let Some(uid) = &manifest.uid {
         repair = Some(Repair::begin(pass, &api, manifest).await?);
         body["metadata"]["uid"] = json!(uid);
     } else {
-        let mut made = body.clone();
-        made["metadata"]["resourceVersion"] = json!(NEVER);
-        let patch = Patch::Apply(&made);
-        match pass.context.call("make an object", api.patch(&manifest.name, &parameters, &patch)).await {
+        body["metadata"]["resourceVersion"] = json!(NEVER);
+        match send(pass.context, &api, "make an object", (&manifest.name, &body)).await {
             Err(error) if error.is_conflict() => {}
             made => return made.map(drop),
         }
@@ -122,17 +121,16 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Er
                 what: format!("{kind} {} is there, and is not seen yet", manifest.name),
             });
         }
+        body = manifest.body.clone();
         body["metadata"]["uid"] = json!(found.metadata.uid);
     }
-    let patch = Patch::Apply(&body);
-    let applied =
-        match pass.context.call("apply an object", api.patch(&manifest.name, &parameters, &patch)).await {
-            // What somebody wrote beside it may have no place there.
-            Err(error) if error.is_invalid() && repair.is_some() => {
-                overwrite(pass, &api, manifest, error).await?
-            }
-            applied => applied?,
-        };
+    let applied = match send(pass.context, &api, APPLY, (&manifest.name, &body)).await {
+        // What somebody wrote beside it may have no place there.
+        Err(error) if error.is_invalid() && repair.is_some() => {
+            overwrite(pass, &api, manifest, error).await?
+        }
+        applied => applied?,
+    };
     // A program that wrote over something may have ended before it gave that back. What fills a Secret is a merge, and stays one.
     if manifest.kind != Kind::Secret && is_updated(&applied) {
         release_updated(pass.context, &api, applied).await?;
@@ -143,13 +141,25 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Er
     Ok(())
 }
 
+/// Applies a body to the object of a name; what its metadata are then.
+async fn send(
+    context: &Context,
+    api: &Api<DynamicObject>,
+    what: &'static str,
+    (name, body): (&str, &Value),
+) -> Result<ObjectMeta, Error> {
+    let parameters = PatchParams::apply(names::OPERATOR).force();
+    let stored = context.call(what, api.patch_metadata(name, &parameters, &Patch::Apply(body))).await?;
+    Ok(stored.metadata)
+}
+
 /// Writes over what others wrote where ours cannot stand beside it, and applies again; the error of before where that is not it.
 async fn overwrite(
     pass: &Pass<'_>,
     api: &Api<DynamicObject>,
     manifest: &Manifest,
     refused: Error,
-) -> Result<DynamicObject, Error> {
+) -> Result<ObjectMeta, Error> {
     let (context, name) = (pass.context, &manifest.name);
     let found = context.call("see what stands beside our fields", api.get_opt(name)).await?;
     let Some(found) = found.filter(|found| found.metadata.uid == manifest.uid) else { return Err(refused) };
@@ -167,11 +177,9 @@ async fn overwrite(
     let released = release_updated(context, api, written).await?;
     // What we once wrote and intend no more only an apply takes away.
     let mut body = manifest.body.clone();
-    body["metadata"]["uid"] = json!(released.metadata.uid);
-    body["metadata"]["resourceVersion"] = json!(released.metadata.resource_version);
-    let parameters = PatchParams::apply(names::OPERATOR).force();
-    let patch = Patch::Apply(&body);
-    context.call("apply an object", api.patch(name, &parameters, &patch)).await
+    body["metadata"]["uid"] = json!(released.uid);
+    body["metadata"]["resourceVersion"] = json!(released.resource_version);
+    send(context, api, APPLY, (name, &body)).await
 }
 
 /// What a merge made us own: to the API server who merges is somebody else than who applies under the same name, and what two
@@ -182,8 +190,8 @@ fn is_by_update(owner: &ManagedFieldsEntry) -> bool {
         && owner.subresource.is_none()
 }
 
-fn is_updated(object: &DynamicObject) -> bool {
-    object.metadata.managed_fields.iter().flatten().any(is_by_update)
+fn is_updated(metadata: &ObjectMeta) -> bool {
+    metadata.managed_fields.iter().flatten().any(is_by_update)
 }
 
 /// Gives back what a merge made us own. Whoever else writes meanwhile, as a controller does its status, has changed nothing about
@@ -191,16 +199,16 @@ fn is_updated(object: &DynamicObject) -> bool {
 async fn release_updated(
     context: &Context,
     api: &Api<DynamicObject>,
-    mut written: DynamicObject,
-) -> Result<DynamicObject, Error> {
-    let name = written.metadata.name.clone().unwrap_or_default();
+    mut written: ObjectMeta,
+) -> Result<ObjectMeta, Error> {
+    let name = written.name.clone().unwrap_or_default();
     for _ in 1..RELEASES {
         match write_owners(context, api, &name, &written).await {
             Err(error) if error.is_conflict() => {}
             released => return released,
         }
         let found = context.call("see whose fields they are", api.get_opt(&name)).await?;
-        let found = found.filter(|found| found.metadata.uid == written.metadata.uid);
+        let found = found.map(|found| found.metadata).filter(|found| found.uid == written.uid);
         written = found.ok_or_else(|| Error::Stale { what: format!("{name} is not there any more") })?;
     }
     write_owners(context, api, &name, &written).await
@@ -210,11 +218,11 @@ async fn write_owners(
     context: &Context,
     api: &Api<DynamicObject>,
     name: &str,
-    written: &DynamicObject,
-) -> Result<DynamicObject, Error> {
-    let mut owners = written.metadata.managed_fields.clone().unwrap_or_default();
+    written: &ObjectMeta,
+) -> Result<ObjectMeta, Error> {
+    let mut owners = written.managed_fields.clone().unwrap_or_default();
     owners.retain(|owner| !is_by_update(owner));
-    let (uid, version) = (&written.metadata.uid, &written.metadata.resource_version);
+    let (uid, version) = (&written.uid, &written.resource_version);
     let metadata = json!({ "uid": uid, "resourceVersion": version, "managedFields": owners });
     let body = json!({ "metadata": metadata });
     write::merge(context, api, name, "give back what was only written over", &body).await

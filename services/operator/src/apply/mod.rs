@@ -222,7 +222,7 @@ impl Pass<'_> {
                 return Err(Error::Stale { what: format!("{} is not a step on the resource", other.name()) });
             }
         };
-        written.resource_version = after.metadata.resource_version;
+        written.resource_version = after.resource_version;
         Ok(())
     }
 }

@@ -195,6 +195,6 @@ async fn merge(
     what: &'static str,
     metadata: Value,
 ) -> Result<Done, Error> {
-    let written = write::metadata(&snapshots.context, resource, what, metadata).await?;
+    let written = write::metadata_of(&snapshots.context, resource, what, metadata).await?;
     Ok(Done::Written(Box::new(written)))
 }
