@@ -81,7 +81,7 @@ async fn say(
     if before != after {
         announce(context, resource, before, report.status.as_ref()).await;
     }
-    let lost = lost(report.status.as_ref(), stored.status.as_ref());
+    let lost = lost(report.status.as_ref(), &stored.status.unwrap_or_default());
     if lost.is_empty() { Ok(()) } else { Err(Error::Pruned { fields: lost.join(", ") }) }
 }
 
@@ -89,13 +89,10 @@ async fn say(
 const ONLY_TOLD: &str = "planFor";
 
 /// Fields of a status that was written which the stored one does not have, in objects within it too.
-fn lost(written: Option<&QuestDBStatus>, stored: Option<&QuestDBStatus>) -> Vec<String> {
-    let fields = |status: Option<&QuestDBStatus>| match status.map(serde_json::to_value) {
-        Some(Ok(Value::Object(fields))) => fields,
-        _ => Map::new(),
-    };
+fn lost(written: Option<&QuestDBStatus>, stored: &Map<String, Value>) -> Vec<String> {
+    let Some(Ok(Value::Object(written))) = written.map(serde_json::to_value) else { return Vec::new() };
     let mut lost = Vec::new();
-    add_lost("", &fields(written), &fields(stored), &mut lost);
+    add_lost("", &written, stored, &mut lost);
     lost.retain(|field| field != ONLY_TOLD);
     lost
 }
@@ -164,17 +161,21 @@ mod tests {
     fn what_an_older_definition_drops_is_named() {
         let status = |text: &str| -> QuestDBStatus { serde_json::from_str(text).unwrap() };
         let pending = r#"[{"field": "/spec/config", "means": "restart", "why": "a key", "since": "2026-01-01T00:00:00Z"}]"#;
-        let written = status(&format!(r#"{{"phase": "Ready", "databaseId": "d", "pending": {pending}}}"#));
-        assert_eq!(lost(Some(&written), Some(&written)), Vec::<String>::new());
-        let stored = status(r#"{"phase": "Ready"}"#);
-        assert_eq!(lost(Some(&written), Some(&stored)), ["databaseId", "pending"]);
-        assert_eq!(lost(Some(&stored), Some(&written)), Vec::<String>::new(), "more is no loss");
-        assert_eq!(lost(Some(&stored), None), ["phase"]);
-        let asked = status(r#"{"phase": "Ready", "planFor": {"patch": "a", "generation": 1}}"#);
-        assert_eq!(
-            lost(Some(&asked), Some(&stored)),
-            Vec::<String>::new(),
-            "an answer is no loss to the database"
-        );
+        let check = |written: &str, stored: &str, expected: &[&str]| {
+            let stored = serde_json::from_str(stored).unwrap();
+            assert_eq!(lost(Some(&status(written)), &stored), expected, "{written} {stored:?}");
+        };
+        let whole = format!(r#"{{"phase": "Ready", "databaseId": "d", "pending": {pending}}}"#);
+        let phase = r#"{"phase": "Ready"}"#;
+        check(&whole, &whole, &[]);
+        check(&whole, phase, &["databaseId", "pending"]);
+        // More is no loss.
+        check(phase, &whole, &[]);
+        check(phase, "{}", &["phase"]);
+        // What is left may be no status at all.
+        let named = r#"{"dns": {"name": "a", "state": "Pending", "changeId": "C"}}"#;
+        check(named, r#"{"dns": {"state": "Pending"}}"#, &["dns.changeId", "dns.name"]);
+        // An answer is no loss to the database.
+        check(r#"{"phase": "Ready", "planFor": {"patch": "a", "generation": 1}}"#, phase, &[]);
     }
 }

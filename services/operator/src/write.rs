@@ -7,28 +7,50 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::core::ObjectMeta;
+use kube::core::{ObjectMeta, Request};
 use kube::{Api, Resource};
 use resources::names;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use crate::context::Context;
 use crate::error::Error;
 
+/// What is stored after a status was written, as far as anybody asks.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Stored {
+    pub(crate) metadata: Version,
+    /// As it is stored: what it lacks is seen by nothing else.
+    pub(crate) status: Option<Map<String, Value>>,
+}
+
+/// Which version of an object it is.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Version {
+    pub(crate) resource_version: Option<String>,
+}
+
 /// Replaces the status of an object that was seen; what is stored then.
-pub(crate) async fn status<K>(context: &Context, report: &K) -> Result<K, Error>
+pub(crate) async fn status<K>(context: &Context, report: &K) -> Result<Stored, Error>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Serialize,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize,
 {
-    let api = api(context, report);
-    let parameters = parameters();
-    context.call("write the status", api.replace_status(name(report), &parameters, report)).await
+    context.call("write the status", replace_status(context, report)).await
+}
+
+/// As `Api::replace_status` does it, but that the rest of the answer is not unpacked.
+async fn replace_status<K>(context: &Context, report: &K) -> kube::Result<Stored>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Serialize,
+{
+    let body = serde_json::to_vec(report).map_err(kube::Error::SerdeError)?;
+    let request = Request::new(api(context, report).resource_url());
+    let request = request.replace_subresource("status", name(report), &parameters(), body);
+    let mut request = request.map_err(kube::Error::BuildRequest)?;
+    request.extensions_mut().insert("replace_status");
+    context.client.request(request).await
 }
 
 /// Changes metadata of an object as it was seen, or not at all; what they are then.
