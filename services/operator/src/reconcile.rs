@@ -113,13 +113,13 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
         }
         return Box::pin(identity::refuse(context, resource, &doubt)).await;
     }
-    let in_force = context.caches.in_force(&subject);
-    let validated = match plan::validate_over(resource, subject.clone(), &context.settings, &in_force) {
+    let in_force = || context.caches.in_force(&subject);
+    let validated = match plan::validate_over(resource, subject.clone(), &context.settings, in_force) {
         Ok(validated) => validated,
         Err(violations) => {
             let seen = context.caches.children(&subject);
             let mut status = plan::refused(resource, &seen, &violations, context.clock.now());
-            plan::rehearse_refused(resource, &violations, &context.settings, &in_force).tell(&mut status);
+            plan::rehearse_refused(resource, &violations, &context.settings, in_force).tell(&mut status);
             report::write(context, resource, status, None).await?;
             return Ok(Next::Rest(slot(context, resource).within(context.resync)));
         }

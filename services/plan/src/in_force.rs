@@ -177,7 +177,7 @@ mod tests {
 
     fn check(resource: &QuestDB, in_force: &InForce) -> Result<Validated, Vec<String>> {
         let subject = Subject::of(resource, &settings()).unwrap();
-        let checked = validate_over(resource, subject, &settings(), in_force);
+        let checked = validate_over(resource, subject, &settings(), || in_force.clone());
         checked.map_err(|wrong| wrong.0.into_iter().map(|wrong| wrong.pointer).collect())
     }
 
@@ -396,7 +396,7 @@ mod tests {
             node(&mut resource).instance_type = Some("m7i.large".to_owned());
             change(&mut resource);
             let subject = Subject::of(&resource, &settings).unwrap();
-            let checked = validate_over(&resource, subject, &settings, &InForce::default());
+            let checked = validate_over(&resource, subject, &settings, InForce::default);
             let checked = checked.map(|found| (found.container_image(), found.instance_type.memory_mib));
             checked.map_err(|wrong| wrong.0.into_iter().map(|wrong| wrong.pointer).collect::<Vec<_>>())
         };

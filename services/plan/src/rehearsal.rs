@@ -39,8 +39,8 @@ impl Rehearsal {
 /// without the annotation.
 pub fn rehearse(resource: &QuestDB, observed: &Observed, settings: &Settings) -> Rehearsal {
     let children = &observed.children;
-    let in_force = InForce::of(children.stateful_set.as_deref(), children.pod.as_deref());
-    answered(resource, |wished| answer((wished, &resource.spec), Some(observed), settings, &in_force))
+    let in_force = || InForce::of(children.stateful_set.as_deref(), children.pod.as_deref());
+    answered(resource, |wished| answer((wished, &resource.spec), Some(observed), settings, in_force))
 }
 
 /// The same while the spec as it stands is refused, so that nothing is looked at: whether the other one would be too.
@@ -48,7 +48,7 @@ pub fn rehearse_refused(
     resource: &QuestDB,
     violations: &Violations,
     settings: &Settings,
-    in_force: &InForce,
+    in_force: impl FnOnce() -> InForce,
 ) -> Rehearsal {
     answered(resource, |wished| {
         let mut lines = answer((wished, &resource.spec), None, settings, in_force);
@@ -105,7 +105,7 @@ fn answer(
     (wished, now): (&QuestDB, &QuestDBSpec),
     observed: Option<&Observed>,
     settings: &Settings,
-    in_force: &InForce,
+    in_force: impl FnOnce() -> InForce,
 ) -> Vec<Line> {
     let Some(subject) = Subject::of(wished, settings) else {
         return vec![Line::Wrong("it is not known yet which database this is".to_owned())];

@@ -96,15 +96,15 @@ impl Validated {
 
 /// Checks a resource whose identity is known, as if nothing ran.
 pub fn validate(resource: &QuestDB, subject: Subject, settings: &Settings) -> Result<Validated, Violations> {
-    validate_over(resource, subject, settings, &InForce::default())
+    validate_over(resource, subject, settings, InForce::default)
 }
 
-/// The same, of a database of which it is known what is in force.
+/// The same, of a database of which it can be known what is in force: asked for only where something is wrong.
 pub fn validate_over(
     resource: &QuestDB,
     subject: Subject,
     settings: &Settings,
-    in_force: &InForce,
+    in_force: impl FnOnce() -> InForce,
 ) -> Result<Validated, Violations> {
     let spec = &resource.spec;
     let goal = Goal::of(resource);
@@ -112,7 +112,8 @@ pub fn validate_over(
     if goal == Goal::Serve {
         check(resource, &subject, settings, &mut violations);
     }
-    let kept = in_force.pardon(resource, &mut violations);
+    let kept =
+        if violations.0.is_empty() { Vec::new() } else { in_force().pardon(resource, &mut violations) };
     let known = settings.instance_types.known(&spec.compute.instance_type);
     let known = known.or_else(|| catalogue::instance_type(catalogue::DEFAULT_INSTANCE_TYPE));
     let Some(instance_type) = known.cloned() else {

@@ -1,9 +1,11 @@
 //! Each rule by one change of a valid resource.
 
+use std::cell::Cell;
+
 use serde_json::{Value, json};
 
 use crate::fixture::{resource, settings, subject, with};
-use crate::{Goal, Settings, validate};
+use crate::{Goal, InForce, Settings, validate, validate_over};
 
 fn refusals(resource: &resources::QuestDB) -> Vec<(String, &'static str)> {
     match validate(resource, subject(), &settings()) {
@@ -21,6 +23,20 @@ fn a_good_wish_passes() {
     assert_eq!(validated.node_image, "ami-1");
     assert_eq!(validated.hostname, "trades-33445566.eu.example.com");
     assert_eq!(validated.goal, Goal::Serve);
+}
+
+#[test]
+fn what_is_in_force_is_looked_for_only_where_something_is_wrong() {
+    for (version, looks) in [("9.3.4", 0), ("1.0.0", 1)] {
+        let looked = Cell::new(0);
+        let in_force = || {
+            looked.set(looked.get() + 1);
+            InForce::default()
+        };
+        let wish = with("/spec/version", json!(version));
+        let checked = validate_over(&wish, subject(), &settings(), in_force);
+        assert_eq!((checked.is_err(), looked.get()), (looks == 1, looks), "{version}");
+    }
 }
 
 /// What is wrong with a spec: where it is put, what, where it is noticed, and the rule's code.

@@ -32,7 +32,7 @@ fn told_of_refused(world: &World, patch: &str) -> Vec<String> {
     let subject = Subject::of(&resource, &settings()).unwrap();
     let violations = validate(&resource, subject, &settings()).unwrap_err();
     let mut status = QuestDBStatus::default();
-    rehearse_refused(&resource, &violations, &settings(), &crate::InForce::default()).tell(&mut status);
+    rehearse_refused(&resource, &violations, &settings(), crate::InForce::default).tell(&mut status);
     assert_eq!(status.plan_for.unwrap().generation, 1);
     status.plan
 }
