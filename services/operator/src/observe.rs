@@ -277,7 +277,7 @@ async fn look_closer(
     Ok(())
 }
 
-/// The protection of the machine that is to serve, if this plan asks for it: whoever gets one plans again.
+/// The protection of the machine that is to serve, if this plan asks for it: whoever gets one that is not on plans again.
 pub(crate) async fn protection(
     context: &Context,
     resource: &QuestDB,

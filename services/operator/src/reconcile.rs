@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use cloud::Protection;
 use plan::{Observed, Part, Plan, Rehearsal, State, Subject, Unseen, Validated, Work};
 use resources::{QuestDB, QuestDBStatus};
 
@@ -128,7 +129,10 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     let mut plan = plan::plan(resource, &validated, &observed, &context.settings);
     if let Some(found) = observe::protection(context, resource, (&validated, &observed), &plan).await? {
         observed.account.protection = Some(found);
-        plan = plan::plan(resource, &validated, &observed, &context.settings);
+        // One that is on changes nothing of the plan.
+        if found != Protection::ON {
+            plan = plan::plan(resource, &validated, &observed, &context.settings);
+        }
     }
     let rehearsed = plan::rehearse(resource, &observed, &context.settings);
     if suspended {

@@ -1,5 +1,8 @@
 //! Passes over the model as the operator makes them, and what goes wrong in them.
 
+use std::mem;
+
+use cloud::Protection;
 use resources::QuestDBStatus;
 use resources::names::condition;
 
@@ -71,8 +74,10 @@ pub(super) fn pass_under(
     let validated = validate(&seen, Subject::of(&seen, settings).unwrap(), settings).unwrap();
     let mut planned = plan(&seen, &validated, &observed, settings);
     if let Some(instance) = machine_to_check(&seen, &validated, &observed, &planned) {
-        observed.account.protection = Some(world.protection(&instance.id));
-        planned = plan(&seen, &validated, &observed, settings);
+        let found = world.protection(&instance.id);
+        observed.account.protection = Some(found);
+        let before = mem::replace(&mut planned, plan(&seen, &validated, &observed, settings));
+        assert!(found != Protection::ON || before == planned, "who finds it on need not plan again");
     }
     let mut applied = Applied::default();
     // The version that our own last write gave it, else the one that was seen.
