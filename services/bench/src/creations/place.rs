@@ -1,0 +1,172 @@
+//! Databases that an operator makes on the real API server, all at once, in an AWS region that takes no time; and what others do
+//! for them: their resources are applied, and their machines join as Nodes.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use resources::{QuestDB, names};
+use serde_json::json;
+use testkit::{ClusterFacts, unique};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::{IN_FLIGHT, MADE, objects};
+use crate::ground::Ground;
+use crate::pace::until;
+use crate::process::Process;
+use crate::region::{self, Launched, Region};
+
+/// Services of a database: the one of clients, and the one of the pod.
+const SERVICES: usize = 2;
+
+/// Names of the resources, by the databases that they stand for.
+type Names = BTreeMap<String, String>;
+
+/// Where they are made.
+pub(super) struct Place {
+    admin: kube::Client,
+    /// Nobody else may write the spec of what is managed.
+    provisioner: kube::Client,
+    facts: &'static ClusterFacts,
+    namespace: String,
+    /// The cluster's name in AWS.
+    cluster: String,
+    region: Region,
+    resources: Names,
+    /// Those that join.
+    machines: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Place {
+    /// For so many, none of which is there yet.
+    pub(super) async fn prepare(ground: &Ground, count: usize) -> anyhow::Result<Self> {
+        let (admin, facts) = (ground.admin.clone(), ground.cluster);
+        let namespace = testkit::temporary_namespace(&admin, "bench-creations").await?;
+        let provisioner = testkit::client(&facts.provisioner_kubeconfig).await?;
+        let (told, launched) = mpsc::unbounded_channel();
+        let region = Region::start(told).await?;
+        let resources: Names =
+            (0..count).map(|number| (uuid::Uuid::now_v7().to_string(), format!("db-{number}"))).collect();
+        let machines = tokio::spawn(join(admin.clone(), namespace.clone(), resources.clone(), launched));
+        let cluster = unique("bench");
+        Ok(Self { admin, provisioner, facts, namespace, cluster, region, resources, machines })
+    }
+
+    /// How many there are to be.
+    pub(super) fn count(&self) -> usize {
+        self.resources.len()
+    }
+
+    /// Starts an operator.
+    pub(super) async fn operator(&self) -> anyhow::Result<Process> {
+        let environment = [
+            ("KUBECONFIG", self.facts.kubeconfig.display().to_string()),
+            ("AWS_ENDPOINT_URL", self.region.url()),
+            ("AWS_ACCESS_KEY_ID", "bench".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "bench".to_owned()),
+            ("AWS_REGION", "bench-1".to_owned()),
+            // What AWS allows is no part of the question.
+            ("SLIPWAY_AWS_RATES", "read=1000/1000,write=1000/1000,launch=1000/1000,dns=1000/1000".to_owned()),
+            ("SLIPWAY_CLUSTER", self.cluster.clone()),
+            ("SLIPWAY_HOSTED_ZONE_ID", "ZBENCH".to_owned()),
+            ("SLIPWAY_DNS_SUFFIX", "bench.example.com".to_owned()),
+            ("SLIPWAY_VPC_ID", "vpc-bench".to_owned()),
+            ("SLIPWAY_ZONES", format!("{}=subnet-bench", region::ZONE)),
+            ("SLIPWAY_NODE_IMAGE", "ami-bench".to_owned()),
+            ("SLIPWAY_LEASE_NAMESPACE", self.namespace.clone()),
+            ("SLIPWAY_WATCH_NAMESPACE", self.namespace.clone()),
+            ("SLIPWAY_EC2_LAG", "0s".to_owned()),
+        ];
+        Process::start("slipway-operator", &[], &environment).await
+    }
+
+    /// Frees the Lease of an operator that is gone: it would be waited out.
+    pub(super) async fn free_the_lease(&self) -> anyhow::Result<()> {
+        let leases: Api<Lease> = Api::namespaced(self.admin.clone(), &self.namespace);
+        leases.delete(names::OPERATOR, &DeleteParams::default()).await.map(drop).context("freeing the Lease")
+    }
+
+    /// Applies all resources, as the provisioner does.
+    pub(super) async fn apply(&self) -> anyhow::Result<()> {
+        let namespace = &self.namespace;
+        let api: &Api<QuestDB> = &Api::namespaced(self.provisioner.clone(), namespace);
+        futures::stream::iter(&self.resources)
+            .map(|(database, name)| async move {
+                let object = json!({
+                    "apiVersion": "crd.questdb.io/v1", "kind": "QuestDB",
+                    "metadata": { "name": name, "namespace": namespace },
+                    "spec": {
+                        "instruction": { "id": format!("i-{name}"), "databaseId": database, "epoch": 1, "seq": 1,
+                            "render": names::RENDER, "hash": "0123456789abcdef" },
+                        "storage": { "sizeGib": 20 },
+                    },
+                });
+                let parameters = PatchParams::apply(names::PROVISIONER).force();
+                api.patch(name, &parameters, &Patch::Apply(&object)).await.context("applying")
+            })
+            .buffer_unordered(IN_FLIGHT)
+            .try_for_each(|_| futures::future::ok(()))
+            .await
+    }
+
+    /// Waits until all of them have their StatefulSet and their Services.
+    pub(super) async fn all_made(&self) -> anyhow::Result<()> {
+        let sets: Api<StatefulSet> = Api::namespaced(self.admin.clone(), &self.namespace);
+        let services: Api<Service> = Api::namespaced(self.admin.clone(), &self.namespace);
+        // Answered from the server's cache.
+        let all = ListParams::default().match_any();
+        until(MADE, "all StatefulSets and Services", async || {
+            if sets.list_metadata(&all).await?.items.len() < self.count() {
+                return Ok(None);
+            }
+            let found = services.list_metadata(&all).await?.items.len();
+            Ok((found >= self.count() * SERVICES).then_some(()))
+        })
+        .await
+    }
+
+    /// Bytes of all their objects.
+    pub(super) async fn bytes(&self) -> anyhow::Result<usize> {
+        objects::bytes(&self.admin, &self.namespace).await
+    }
+
+    /// Takes everything away that was made.
+    pub(super) async fn clear(self) -> anyhow::Result<()> {
+        self.machines.abort();
+        objects::clear(&self.admin, &self.namespace).await
+    }
+}
+
+/// Each machine joins as a ready Node, as a kubelet would have it.
+async fn join(
+    admin: kube::Client,
+    namespace: String,
+    resources: Names,
+    mut launched: mpsc::UnboundedReceiver<Launched>,
+) -> anyhow::Result<()> {
+    let api: Api<Node> = Api::all(admin);
+    while let Some(Launched { id, tags }) = launched.recv().await {
+        let tag = |key: &str| tags.get(key).cloned().unwrap_or_default();
+        let (database, generation) = (tag("questdb.io/database"), tag("questdb.io/generation").parse()?);
+        let name = names::node(database.get(28..).unwrap_or_default(), generation);
+        let node: Node = serde_json::from_value(json!({
+            "metadata": { "name": name, "labels": {
+                names::LABEL_DATABASE: database, names::LABEL_NAMESPACE: namespace,
+                names::LABEL_NAME: resources.get(&database).context("a database of the bench")?,
+            } },
+            "spec": { "providerID": format!("aws:///{}/{id}", region::ZONE) },
+        }))?;
+        api.create(&PostParams::default(), &node).await.context("making a Node")?;
+        let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+        api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&ready))
+            .await
+            .context("a ready Node")?;
+    }
+    Ok(())
+}
