@@ -86,7 +86,7 @@ async fn made(place: &Place) -> anyhow::Result<Made> {
     let operator = place.operator().await?;
     let began = Instant::now();
     place.apply().await?;
-    place.all_made().await?;
+    place.all_made(&operator).await?;
     let took = began.elapsed();
     operator.kill().await?;
     let writes = real(place.count() * NEEDED) / took.as_secs_f64();

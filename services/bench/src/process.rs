@@ -16,6 +16,9 @@ use crate::pace::until;
 /// How long a program may take to become ready.
 const READY: Duration = Duration::from_secs(30);
 
+/// The operator's requests to the API server, once they are over.
+pub(crate) const REQUESTS: &str = "rest_client_requests_total";
+
 /// The most memory that was ever resident, as the kernel calls it.
 const PEAK: &str = "VmHWM:";
 
@@ -23,6 +26,7 @@ const PEAK: &str = "VmHWM:";
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
+    client: reqwest::Client,
     ops: String,
 }
 
@@ -47,14 +51,14 @@ impl Process {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("starting {program}"))?;
-        let mut process = Self { child, ops: format!("http://{listen}") };
+        let mut process = Self { child, client: testkit::http(), ops: format!("http://{listen}") };
         process.ready().await?;
         Ok(process)
     }
 
     async fn ready(&mut self) -> anyhow::Result<()> {
-        let (client, url) = (testkit::http(), format!("{}/readyz", self.ops));
-        let child = &mut self.child;
+        let Self { child, client, ops } = self;
+        let url = format!("{ops}/readyz");
         until(READY, "a program to be ready", async || {
             if let Some(status) = child.try_wait()? {
                 bail!("a program ended before it was ready: {status}");
@@ -82,7 +86,7 @@ impl Process {
 
     /// The sum of all lines of a metric whose labels hold `label`.
     pub(crate) async fn metric(&self, name: &str, label: &str) -> anyhow::Result<f64> {
-        let text = testkit::http().get(format!("{}/metrics", self.ops)).send().await?.text().await?;
+        let text = self.client.get(format!("{}/metrics", self.ops)).send().await?.text().await?;
         let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(label));
         Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
     }

@@ -18,8 +18,9 @@ use tokio::task::JoinHandle;
 
 use super::{IN_FLIGHT, MADE, objects};
 use crate::ground::Ground;
+use crate::meter::real;
 use crate::pace::until;
-use crate::process::Process;
+use crate::process::{Process, REQUESTS};
 use crate::region::{self, Launched, Region};
 
 /// Services of a database: the one of clients, and the one of the pod.
@@ -115,13 +116,17 @@ impl Place {
             .await
     }
 
-    /// Waits until all of them have their StatefulSet and their Services.
-    pub(super) async fn all_made(&self) -> anyhow::Result<()> {
+    /// Waits until all of them have their StatefulSet and their Services. Before the operator has asked for so many there is no use in
+    /// looking, which would only keep the API server busy.
+    pub(super) async fn all_made(&self, operator: &Process) -> anyhow::Result<()> {
         let sets: Api<StatefulSet> = Api::namespaced(self.admin.clone(), &self.namespace);
         let services: Api<Service> = Api::namespaced(self.admin.clone(), &self.namespace);
         // Answered from the server's cache.
         let all = ListParams::default().match_any();
         until(MADE, "all StatefulSets and Services", async || {
+            if operator.metric(REQUESTS, "resource=\"statefulsets\"").await? < real(self.count()) {
+                return Ok(None);
+            }
             if sets.list_metadata(&all).await?.items.len() < self.count() {
                 return Ok(None);
             }
@@ -143,30 +148,43 @@ impl Place {
     }
 }
 
-/// Each machine joins as a ready Node, as a kubelet would have it.
+/// Each machine joins as a ready Node, as a kubelet would have it: by itself, however many others do meanwhile.
 async fn join(
     admin: kube::Client,
     namespace: String,
     resources: Names,
-    mut launched: mpsc::UnboundedReceiver<Launched>,
+    launched: mpsc::UnboundedReceiver<Launched>,
 ) -> anyhow::Result<()> {
-    let api: Api<Node> = Api::all(admin);
-    while let Some(Launched { id, tags }) = launched.recv().await {
-        let tag = |key: &str| tags.get(key).cloned().unwrap_or_default();
-        let (database, generation) = (tag("questdb.io/database"), tag("questdb.io/generation").parse()?);
-        let name = names::node(database.get(28..).unwrap_or_default(), generation);
-        let node: Node = serde_json::from_value(json!({
-            "metadata": { "name": name, "labels": {
-                names::LABEL_DATABASE: database, names::LABEL_NAMESPACE: namespace,
-                names::LABEL_NAME: resources.get(&database).context("a database of the bench")?,
-            } },
-            "spec": { "providerID": format!("aws:///{}/{id}", region::ZONE) },
-        }))?;
-        api.create(&PostParams::default(), &node).await.context("making a Node")?;
-        let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
-        api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&ready))
-            .await
-            .context("a ready Node")?;
-    }
-    Ok(())
+    let api: &Api<Node> = &Api::all(admin);
+    let (namespace, resources) = (&namespace, &resources);
+    let launched = futures::stream::unfold(launched, |mut launched| async move {
+        let next = launched.recv().await?;
+        Some((next, launched))
+    });
+    launched
+        .map(anyhow::Ok)
+        .try_for_each_concurrent(IN_FLIGHT, |machine| join_one(api, namespace, resources, machine))
+        .await
+}
+
+async fn join_one(
+    api: &Api<Node>,
+    namespace: &str,
+    resources: &Names,
+    Launched { id, tags }: Launched,
+) -> anyhow::Result<()> {
+    let tag = |key: &str| tags.get(key).cloned().unwrap_or_default();
+    let (database, generation) = (tag("questdb.io/database"), tag("questdb.io/generation").parse()?);
+    let name = names::node(database.get(28..).unwrap_or_default(), generation);
+    let node: Node = serde_json::from_value(json!({
+        "metadata": { "name": name, "labels": {
+            names::LABEL_DATABASE: database, names::LABEL_NAMESPACE: namespace,
+            names::LABEL_NAME: resources.get(&database).context("a database of the bench")?,
+        } },
+        "spec": { "providerID": format!("aws:///{}/{id}", region::ZONE) },
+    }))?;
+    api.create(&PostParams::default(), &node).await.context("making a Node")?;
+    let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+    let parameters = PatchParams::default();
+    api.patch_status(&name, &parameters, &Patch::Merge(&ready)).await.map(drop).context("a ready Node")
 }
