@@ -19,6 +19,9 @@ const READY: Duration = Duration::from_secs(30);
 /// The operator's requests to the API server, once they are over.
 pub(crate) const REQUESTS: &str = "rest_client_requests_total";
 
+/// Methods by which something is written.
+const WRITES: [&str; 4] = ["POST", "PUT", "PATCH", "DELETE"];
+
 /// The most memory that was ever resident, as the kernel calls it.
 const PEAK: &str = "VmHWM:";
 
@@ -86,9 +89,18 @@ impl Process {
 
     /// The sum of all lines of a metric whose labels hold `label`.
     pub(crate) async fn metric(&self, name: &str, label: &str) -> anyhow::Result<f64> {
-        let text = self.client.get(format!("{}/metrics", self.ops)).send().await?.text().await?;
+        let text = self.metrics().await?;
         let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(label));
         Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+    }
+
+    /// Requests by which an operator wrote to the API server, whatever came of them: all but those about its Lease.
+    pub(crate) async fn writes(&self) -> anyhow::Result<usize> {
+        Ok(writes(&self.metrics().await?))
+    }
+
+    async fn metrics(&self) -> anyhow::Result<String> {
+        Ok(self.client.get(format!("{}/metrics", self.ops)).send().await?.text().await?)
     }
 
     fn id(&self) -> anyhow::Result<u32> {
@@ -119,6 +131,14 @@ fn read(id: u32, file: &str) -> anyhow::Result<String> {
     std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))
 }
 
+fn writes(metrics: &str) -> usize {
+    let is_write = |line: &&str| {
+        let writes = WRITES.iter().any(|method| line.contains(&format!("method=\"{method}\"")));
+        line.starts_with(REQUESTS) && writes && !line.contains("resource=\"leases\"")
+    };
+    metrics.lines().filter(is_write).filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum()
+}
+
 fn parse_memory(status: &str, key: &str) -> Option<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     let kib: u32 = line.split_whitespace().next()?.parse().ok()?;
@@ -145,6 +165,28 @@ mod tests {
     fn the_kernel_is_understood() {
         assert_eq!(parse_memory("Name:\tx\nVmHWM:\t   15625 kB\nVmRSS:\t 1 kB\n", PEAK), Some(16.0));
         assert_eq!(parse_memory("VmRSS: 1 kB", PEAK), None);
+    }
+
+    #[test]
+    fn only_what_was_written_counts_whatever_came_of_it() {
+        let line = |name: &str, (code, method): (&str, &str), resource: &str, count: u32| {
+            let host = "host=\"127.0.0.1:6443\"";
+            format!("{name}{{code=\"{code}\",method=\"{method}\",{host},resource=\"{resource}\"}} {count}\n")
+        };
+        let counted = [
+            line(REQUESTS, ("200", "PATCH"), "questdbs", 1),
+            line(REQUESTS, ("409", "PUT"), "questdbs/status", 20),
+            line(REQUESTS, ("<error>", "POST"), "secrets", 300),
+            line(REQUESTS, ("200", "DELETE"), "pods", 4_000),
+        ];
+        let others = [
+            line(REQUESTS, ("200", "GET"), "statefulsets", 50_000),
+            line(REQUESTS, ("200", "PUT"), "leases", 50_000),
+            line("aws_api_requests_total", ("200", "POST"), "questdbs", 50_000),
+            format!("# HELP {REQUESTS} Requests, method=\"POST\" 50000\n"),
+        ];
+        let lines: Vec<String> = [counted, others].concat();
+        assert_eq!(writes(&lines.concat()), 4_321);
     }
 
     #[test]
