@@ -16,8 +16,8 @@
 //! everything is there (a resync), nor when every resource is applied once more (a redelivery).
 //!
 //! `memory`: what that other operator takes a little after its start, as a part of what is promised: 60 MB and two and a half times the
-//! bytes of these objects, without what the API server notes of their managers. Databases with all of their objects are measured
-//! here alone: those of B9o to B12 are paused.
+//! bytes of these objects, without what the API server notes of their managers. [`crate::serving`] has the same of more of them; the
+//! databases of B9o to B12 are paused.
 
 mod objects;
 mod place;

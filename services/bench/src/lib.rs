@@ -8,7 +8,8 @@
 //! - Against the whole running product: [`apply`], [`request`], [`status`].
 //! - Against one of its programs with a database and topics of its own: [`create`], [`ingest`], [`drain`], [`blast`],
 //!   [`cost`], [`backend`], [`backlog`], [`streams`].
-//! - Against the operator with an API server of the stack and an AWS region that is none: [`creations`].
+//! - Against the operator with an API server of the stack and an AWS region that is none: [`creations`],
+//!   [`serving`].
 //! - Against the operator with an API server and an AWS account that are none ([`passes`], [`idle`], [`memory`],
 //!   [`cold`]).
 //! - Against the consumer engine in this process: [`engine`], [`partitions`], [`parallel`].
@@ -54,6 +55,7 @@ mod region;
 pub mod request;
 mod resource;
 mod samples;
+pub mod serving;
 mod specimen;
 pub mod status;
 pub mod streams;

@@ -1,4 +1,4 @@
-//! B11, what the operator keeps in memory of databases that are paused; of those with all of their objects B8r has it.
+//! B11, what the operator keeps in memory of databases that are paused; of those with all of their objects B11s has it.
 //!
 //! `growth`: memory with ten thousand databases beyond that with none, against the bytes of their objects as the API server
 //! sends them. `total`: memory with a thousand databases, against what is promised: 60 MB and two and a half times those

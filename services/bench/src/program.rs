@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 
 use crate::{
     apply, backend, backlog, blast, cold, cost, create, creations, drain, engine, idle, ingest, memory,
-    parallel, partitions, passes, request, status, streams,
+    parallel, partitions, passes, request, serving, status, streams,
 };
 
 /// Case → number.
@@ -57,6 +57,8 @@ enum Bench {
     Idle,
     /// B11
     CacheMemory,
+    /// B11s
+    ServingMemory,
     /// B11b
     BacklogMemory,
     /// B12
@@ -135,6 +137,7 @@ async fn measure(arguments: &Arguments) -> anyhow::Result<Results> {
         Bench::PassCost => passes::measure(slice, seconds).await,
         Bench::Idle => idle::measure(slice, seconds).await,
         Bench::CacheMemory => memory::measure(slice).await,
+        Bench::ServingMemory => serving::measure(slice).await,
         Bench::ColdStart => cold::measure(slice).await,
         Bench::CreationRate => creations::measure(slice).await,
         Bench::BacklogMemory => backlog::measure(slice, seconds).await,

@@ -50,14 +50,19 @@ where
 pub(super) async fn clear(admin: &kube::Client, namespace: &str) -> anyhow::Result<()> {
     let ours = ListParams::default().labels(&format!("{}={namespace}", names::LABEL_NAMESPACE));
     let all = ListParams::default();
-    let databases = Api::<QuestDB>::namespaced(admin.clone(), namespace);
-    for one in databases.list_metadata(&all).await.context("looking for databases")?.items {
-        // What is managed can be removed in no other phase.
-        let deleted = Patch::Merge(json!({ "status": { "phase": "Deleted" } }));
-        let parameters = PatchParams::default();
-        databases.patch_status(&one.name_any(), &parameters, &deleted).await.context("ending a database")?;
-    }
-    remove(databases, &all).await?;
+    let databases = &Api::<QuestDB>::namespaced(admin.clone(), namespace);
+    let found = databases.list_metadata(&all).await.context("looking for databases")?;
+    futures::stream::iter(found.items)
+        .map(|one| async move {
+            // What is managed can be removed in no other phase.
+            let deleted = Patch::Merge(json!({ "status": { "phase": "Deleted" } }));
+            let ended = databases.patch_status(&one.name_any(), &PatchParams::default(), &deleted).await;
+            ended.map(drop).context("ending a database")
+        })
+        .buffer_unordered(IN_FLIGHT)
+        .try_collect::<()>()
+        .await?;
+    remove(databases.clone(), &all).await?;
     remove(Api::<StatefulSet>::namespaced(admin.clone(), namespace), &all).await?;
     remove(Api::<Service>::namespaced(admin.clone(), namespace), &all).await?;
     remove(Api::<ConfigMap>::namespaced(admin.clone(), namespace), &all).await?;

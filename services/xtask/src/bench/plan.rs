@@ -179,6 +179,7 @@ pub(super) const BENCHES: &[Bench] = &[
     operator("B9o", "pass-cost", &[case("cpu", "ms", AtMost(1.2))]),
     operator("B10", "idle", &[case("requests", "1/s", AtMost(1.2)), case("cpu", "ms/s", AtMost(1.2))]),
     operator("B11", "cache-memory", &[case("growth", "MB", AtMost(2.5)), case("total", "MB", AtMost(1.0))]),
+    operator("B11s", "serving-memory", &[case("memory", "of allowed", AtMost(1.0))]),
     operator("B12", "cold-start", &[case("start", "ms", AtMost(2.0))]),
     Bench {
         most_pairs: 3,
