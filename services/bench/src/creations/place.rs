@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -124,6 +124,7 @@ impl Place {
         // Answered from the server's cache.
         let all = ListParams::default().match_any();
         until(MADE, "all StatefulSets and Services", async || {
+            ensure!(!self.machines.is_finished(), "a machine did not join");
             if operator.metric(REQUESTS, "resource=\"statefulsets\"").await? < real(self.count()) {
                 return Ok(None);
             }
