@@ -31,7 +31,7 @@ const PATIENCE: SignedDuration = SignedDuration::from_mins(15);
 const TOLD: SignedDuration = SignedDuration::from_mins(5);
 /// How long a Node may be ready before it is told that a taint closes it: what starts with it (its network, the cloud provider, the
 /// driver of disks) keeps pods away until it is there.
-const STARTING: SignedDuration = SignedDuration::from_mins(2);
+pub(super) const STARTING: SignedDuration = SignedDuration::from_mins(2);
 /// Most machines of a row: the last one is left for people to look at.
 const MACHINES: u64 = 3;
 
@@ -283,9 +283,7 @@ impl Lack<'_> {
             Self::Opening(node, Closed::Cordoned, _) => {
                 format!("uncordon it (kubectl uncordon {})", name_of(node))
             }
-            Self::Opening(_, Closed::Tainted(_), _) => {
-                "take that taint off, or have QuestDB tolerate it (spec.pod.tolerations)".to_owned()
-            }
+            Self::Opening(node, Closed::Tainted(taint), _) => ready::way_out(name_of(node), &taint.key),
         }
     }
 

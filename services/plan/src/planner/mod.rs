@@ -24,6 +24,7 @@ mod ready;
 mod released;
 mod rename;
 mod serves;
+mod shut_out;
 mod source;
 mod teardown;
 mod unmade;

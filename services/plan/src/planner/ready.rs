@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint, Toleration};
+use resources::names;
 
 use super::machine::is_ready;
 use super::reach::is_leaving;
@@ -18,6 +19,11 @@ const MARGIN: SignedDuration = SignedDuration::from_secs(30);
 /// free again when that stops.
 const BORNE: [&str; 3] =
     ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/memory-pressure"];
+
+/// What people say of a machine that is down: Kubernetes has pod and disk leave it then, whether it is or not.
+pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+/// How the taints begin that are of a Node's own state, and that no wish has QuestDB tolerate.
+const OF_STATE: &str = "node.kubernetes.io/";
 
 /// Whether a pod was told to stop, had all the time that it was given, and is on a Node that has not been ready for so long
 /// that nobody there is expected to stop anything.
@@ -87,6 +93,18 @@ pub(super) fn repelling<'a>(validated: &Validated, node: &'a Node) -> Option<&'a
     taints.find(|taint| repels(taint) && !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
 }
 
+/// What people can do about a taint that keeps the pod from a Node.
+pub(super) fn way_out(node: &str, key: &str) -> String {
+    let off = format!("take that taint off (kubectl taint node {node} {key}-)");
+    match key {
+        OUT_OF_SERVICE | names::TAINT => off,
+        _ if key.starts_with(OF_STATE) => {
+            format!("it goes with what the Node lacks (kubectl describe node {node})")
+        }
+        _ => format!("{off}, or have QuestDB tolerate it (spec.pod.tolerations)"),
+    }
+}
+
 /// Whether a taint keeps away who does not tolerate it.
 fn repels(taint: &Taint) -> bool {
     matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute") && !BORNE.contains(&taint.key.as_str())
@@ -121,9 +139,8 @@ mod tests {
 
     #[test]
     fn only_taints_that_the_pod_does_not_tolerate_keep_it_away() {
-        let own =
-            json!({ "key": resources::names::TAINT, "value": subject().short(), "effect": "NoSchedule" });
-        let other = json!({ "key": resources::names::TAINT, "value": "other", "effect": "NoSchedule" });
+        let own = json!({ "key": names::TAINT, "value": subject().short(), "effect": "NoSchedule" });
+        let other = json!({ "key": names::TAINT, "value": "other", "effect": "NoSchedule" });
         for (taint, repels) in [
             (own, false),
             (other, true),
@@ -145,6 +162,22 @@ mod tests {
             assert_eq!(repelling(&chosen, &node("True", &taint)).is_some(), repels, "{taint}");
         }
         assert!(repelling(&validated(&resource(1)), &Node::default()).is_none());
+    }
+
+    #[test]
+    fn what_is_to_be_done_about_a_taint_can_be_done() {
+        for (key, off, tolerated) in [
+            ("desk", true, true),
+            ("node.cloudprovider.kubernetes.io/uninitialized", true, true),
+            (OUT_OF_SERVICE, true, false),
+            (names::TAINT, true, false),
+            ("node.kubernetes.io/disk-pressure", false, false),
+        ] {
+            let text = way_out("n", key);
+            assert_eq!(text.contains(&format!("(kubectl taint node n {key}-)")), off, "{text}");
+            assert_eq!(text.contains("spec.pod.tolerations"), tolerated, "{text}");
+            assert_eq!(text.contains("kubectl describe node n"), !off, "{text}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use resources::names;
 
 use super::World;
 use super::child::{ensure, lost_labels};
-use super::{emptied, going, home, ready, unmade, version};
+use super::{emptied, going, home, ready, shut_out, unmade, version};
 use crate::change::{image_of_template, is_stranded, is_told, reload};
 use crate::few::few;
 use crate::secrets::Taking;
@@ -96,7 +96,7 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
         plan.act(Part::Reload, Step::Reload(reload), reason);
         plan.wait(Part::Reload, "QuestDB is being told to read server.conf again");
     }
-    is_current && judge(world, plan, pod)
+    is_current && judge(world, plan, pod, node)
 }
 
 /// The way to another version, before the pod is touched for it.
@@ -200,10 +200,14 @@ fn is_current(pod: &Pod, checksum: &str) -> bool {
             .is_some_and(|found| found == checksum)
 }
 
-fn judge(world: &World<'_>, plan: &mut Plan, pod: &Pod) -> bool {
+fn judge(world: &World<'_>, plan: &mut Plan, pod: &Pod, node: &Node) -> bool {
     if pod::is(pod, "Ready") {
         plan.say(Part::Pod, State::Done);
         return true;
+    }
+    if let Some(state) = shut_out::by_taint(world, node) {
+        plan.say(Part::Pod, state);
+        return false;
     }
     if emptied::holds_up(world, plan, pod) {
         return false;
@@ -310,7 +314,7 @@ fn attachment(world: &World<'_>, plan: &mut Plan, node: &Node) {
     };
     if instance.is_some_and(attached) {
         plan.say(Part::Attachment, State::Done);
-    } else if unmade::is_late(world) {
+    } else if unmade::is_late(world) || shut_out::by_taint(world, node).is_some() {
         // Disks are attached for pods: it is the pod that is waited for.
         plan.say(Part::Attachment, State::Pending);
     } else {

@@ -40,6 +40,7 @@ mod repositories;
 mod rivals;
 mod runner;
 mod sequences;
+mod shut_out;
 mod silent;
 mod source;
 mod states;

@@ -396,11 +396,11 @@ impl World {
         }
     }
 
-    /// Nobody but the kubelet of its own Node ends a pod.
+    /// Nobody but the kubelet of its own Node ends a pod, where it has one.
     fn is_stopped_by_its_kubelet(&self) -> bool {
         let node = self.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.as_ref());
         let mut of_pod = self.children.nodes.iter().filter(|found| found.metadata.name.as_ref() == node);
-        of_pod.any(|found| listens(found))
+        node.is_none() || of_pod.any(|found| listens(found))
     }
 
     /// Kubernetes takes disks off where it knows of them: what others attached to a machine of theirs stays there.
@@ -466,7 +466,7 @@ fn take_images(spec: &mut PodSpec, asked: &PodSpec) {
 
 /// Whether no pod is started on a Node.
 fn is_closed(node: &Node) -> bool {
-    node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
+    node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true) || super::shut_out::evicts(spec))
 }
 
 pub(super) fn parse<T: DeserializeOwned>(value: &Value) -> T {
