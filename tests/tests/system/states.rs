@@ -1,17 +1,17 @@
 //! A database that is paused, restarted or deleted comes back with every row, on the volume that it had, and so does one whose Node
-//! somebody deleted; one that is purged does not.
+//! somebody said to be out of service, or deleted; one that is purged does not.
 
 #![cfg(test)]
 
 use cloud::{Cloud as _, InstanceId, Protection};
 use reqwest::Method;
-use resources::names;
+use resources::names::{self, condition};
 use serde_json::{Value, json};
 use testkit::{ClusterFacts, Console, cluster, eventually, unique};
 
 use crate::change::machine;
 use crate::crash::crash_and_return;
-use crate::main_job::{Ready, aws, machines, ready, ready_of, volumes};
+use crate::main_job::{Ready, aws, disks, machines, ready, ready_of, volumes};
 use crate::support::{ROAD, alone, answered, create, ended, kubectl, objects, whole};
 use crate::upgrade::get;
 
@@ -92,12 +92,29 @@ async fn claim_cannot_grow(home: &ClusterFacts, database: &Ready) {
     assert!(refused.contains("only dynamically provisioned pvc can be resized"), "{refused}");
 }
 
-/// What is said of the Node of a database: whether it is well, and why not.
-async fn node_healthy(home: &ClusterFacts, database: &Ready) -> Option<(String, String)> {
+/// Status and message of a condition.
+async fn told(home: &ClusterFacts, database: &Ready, kind: &str) -> Option<(String, String)> {
     let found = get(home, "questdb", &database.namespace, &database.resource).await?;
     let mut conditions = found["status"]["conditions"].as_array()?.iter();
-    let told = conditions.find(|condition| condition["type"] == "NodeHealthy")?;
+    let told = conditions.find(|condition| condition["type"] == kind)?;
     Some((told["status"].as_str()?.to_owned(), told["message"].as_str()?.to_owned()))
+}
+
+/// The uid of its pod, and the Node that this is on, if it is on one.
+async fn place(home: &ClusterFacts, database: &Ready) -> Option<String> {
+    let (pod, path) = (names::pod(&database.resource), "jsonpath={.metadata.uid} {.spec.nodeName}");
+    kubectl(home, &["get", "pod", &pod, "--namespace", &database.namespace, "--output", path]).await.ok()
+}
+
+/// Its pod goes soon, another one is made for a Node that does not take it or is not there, and QuestDB stops.
+async fn loses_its_place(home: &ClusterFacts, database: &Ready, before: &str) {
+    assert!(before.contains(' '), "it was on no Node: {before}");
+    eventually(ROAD, "another pod, which is on no Node", async || {
+        let now = place(home, database).await?;
+        (!now.contains(' ') && !before.starts_with(&now)).then_some(())
+    })
+    .await;
+    eventually(ROAD, "the end of QuestDB", async || database.count().await.is_none().then_some(())).await;
 }
 
 /// Its machine is the only one and may not be ended, and no other has the disk.
@@ -112,8 +129,43 @@ async fn machine_is_kept(home: &ClusterFacts, database: &Ready, id: &InstanceId)
     assert!(disk.attachments.iter().all(|found| found.instance == *id), "{id}: {disk:?}");
 }
 
+/// Somebody says of a machine that lives that it is down: Kubernetes stops QuestDB there and takes the disk off. The report has the
+/// command that ends this.
+async fn is_called_out_of_service(home: &ClusterFacts, database: &Ready, id: &InstanceId) {
+    let before = place(home, database).await.unwrap();
+    let node = objects(home, "node", &database.id).await.unwrap();
+    let key = "node.kubernetes.io/out-of-service";
+    let taint = format!("{key}=nodeshutdown:NoExecute");
+    kubectl(home, &["taint", "node", node.trim_start_matches("node/"), &taint]).await.unwrap();
+    loses_its_place(home, database, &before).await;
+    eventually(ROAD, "its disk on no machine", async || {
+        volumes(home, &database.volume).await[0].attachments.is_empty().then_some(())
+    })
+    .await;
+    let text = eventually(ROAD, "a word on the taint", async || {
+        let (status, text) = told(home, database, condition::DEGRADED).await?;
+        (status == "True" && text.contains(key)).then_some(text)
+    })
+    .await;
+    machine_is_kept(home, database, id).await;
+
+    let command = text.split_once("(kubectl ").and_then(|(_, rest)| Some(rest.split_once(')')?.0));
+    let words: Vec<&str> = command.unwrap_or_else(|| panic!("no command: {text}")).split(' ').collect();
+    kubectl(home, &words).await.unwrap();
+    has_both_rows(database, "once the taint is off").await;
+    eventually(ROAD, "the word that all is well", async || {
+        let found = get(home, "questdb", &database.namespace, &database.resource).await?;
+        (found["status"]["phase"] == "Ready").then_some(())
+    })
+    .await;
+    machine_is_kept(home, database, id).await;
+    assert_eq!(machine(home, database).await, id.as_str());
+    let disks = disks(home, &database.id).await;
+    assert!(disks.len() == 1 && disks[0].id.as_str() == database.volume, "{disks:#?}");
+}
+
 #[tokio::test]
-async fn a_machine_whose_node_somebody_deleted_is_told_and_serves_again_once_its_kubelet_joins() {
+async fn a_machine_whose_node_somebody_taints_or_deletes_is_told_and_serves_again_once_that_is_undone() {
     let stack = whole().await;
     let console = Console::of(&unique("nodeless"));
     let home = cluster("us-east-1");
@@ -125,25 +177,17 @@ async fn a_machine_whose_node_somebody_deleted_is_told_and_serves_again_once_its
     claim_cannot_grow(home, &database).await;
 
     let id = InstanceId::new(machine(home, &database).await);
-    let pod = names::pod(&database.resource);
-    // Of a pod that is on no Node the uid alone.
-    let path = "jsonpath={.metadata.uid} {.spec.nodeName}";
-    let on = ["get", "pod", &pod, "--namespace", &database.namespace, "--output", path];
-    let before = kubectl(home, &on).await.unwrap();
+    is_called_out_of_service(home, &database, &id).await;
+
+    let before = place(home, &database).await.unwrap();
     let node = objects(home, "node", &database.id).await.unwrap();
     kubectl(home, &["delete", &node]).await.unwrap();
     eventually(ROAD, "a word on the machine that is no Node", async || {
-        let (status, text) = node_healthy(home, &database).await?;
+        let (status, text) = told(home, &database, condition::NODE_HEALTHY).await?;
         (status == "False" && text.contains(id.as_str())).then_some(())
     })
     .await;
-    // Kubernetes forgets the pod soon, and makes another one for a Node that is not there.
-    eventually(ROAD, "another pod, which is on no Node", async || {
-        let now = kubectl(home, &on).await.ok()?;
-        (!now.contains(' ') && !before.starts_with(&now)).then_some(())
-    })
-    .await;
-    eventually(ROAD, "the end of QuestDB", async || database.count().await.is_none().then_some(())).await;
+    loses_its_place(home, &database, &before).await;
     machine_is_kept(home, &database, &id).await;
 
     // It joins again when it starts. This is the kubelet of all of the cluster's machines.
@@ -154,7 +198,7 @@ async fn a_machine_whose_node_somebody_deleted_is_told_and_serves_again_once_its
     let _whole = whole().await;
     has_both_rows(&database, "once the machine is a Node again").await;
     eventually(ROAD, "the word that all is well", async || {
-        node_healthy(home, &database).await.filter(|(status, _)| status == "True")
+        told(home, &database, condition::NODE_HEALTHY).await.filter(|(status, _)| status == "True")
     })
     .await;
     machine_is_kept(home, &database, &id).await;
