@@ -85,12 +85,15 @@ pub(super) fn is_open(validated: &Validated, node: &Node) -> bool {
     is_ready(node) && closed(validated, node).is_none()
 }
 
-/// A taint that keeps the pod from a Node. Whether that is ready is asked of its condition.
+/// A taint that keeps the pod from a Node: of several the first, but before any other the one by which the disk is taken off, too, which
+/// people give to Nodes that have others by then. Whether a Node is ready is asked of its condition.
 pub(super) fn repelling<'a>(validated: &Validated, node: &'a Node) -> Option<&'a Taint> {
     let tolerations: Vec<Toleration> =
         serde_json::from_value(build::all_tolerations(validated)).unwrap_or_default();
-    let mut taints = node.spec.as_ref()?.taints.iter().flatten();
-    taints.find(|taint| repels(taint) && !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
+    let taints = node.spec.as_ref()?.taints.iter().flatten();
+    let repelling = taints
+        .filter(|taint| repels(taint) && !tolerations.iter().any(|toleration| tolerates(toleration, taint)));
+    repelling.min_by_key(|taint| taint.key != OUT_OF_SERVICE)
 }
 
 /// What people can do about a taint that keeps the pod from a Node.
@@ -162,6 +165,21 @@ mod tests {
             assert_eq!(repelling(&chosen, &node("True", &taint)).is_some(), repels, "{taint}");
         }
         assert!(repelling(&validated(&resource(1)), &Node::default()).is_none());
+    }
+
+    #[test]
+    fn of_several_taints_the_one_counts_by_which_the_disk_is_taken_off() {
+        let wish = validated(&resource(1));
+        let shut_down = "node.cloudprovider.kubernetes.io/shutdown";
+        for (keys, expected) in [
+            ([shut_down, OUT_OF_SERVICE], OUT_OF_SERVICE),
+            ([OUT_OF_SERVICE, shut_down], OUT_OF_SERVICE),
+            (["desk", shut_down], "desk"),
+        ] {
+            let taints = keys.map(|key| json!({ "key": key, "effect": "NoSchedule" }));
+            let node = node("Unknown", &json!(taints));
+            assert_eq!(repelling(&wish, &node).unwrap().key, expected, "{keys:?}");
+        }
     }
 
     #[test]
