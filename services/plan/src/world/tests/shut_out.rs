@@ -131,20 +131,44 @@ fn who_cordons_its_node_as_well_has_it_move_with_its_disk() {
     assert_eq!(world.volumes[0].id, disk);
 }
 
-#[test]
-fn a_taint_that_a_node_may_start_with_is_told_once_it_stays() {
+/// A taint that passes by itself most often: its Node is ready since now, or is long since and the pod was made now.
+fn starting() -> [World; 2] {
     let mut world = shut_out(STARTS);
-    let since = world.now;
+    world.now += SignedDuration::from_hours(1);
+    world.clock = SignedDuration::from_mins(1);
+    let (now, mut other) = (Time(world.now), world.clone());
     let node = Arc::make_mut(&mut world.children.nodes[0]);
     let conditions = node.status.get_or_insert_default().conditions.iter_mut().flatten();
-    conditions.for_each(|found| found.last_transition_time = Some(Time(since)));
-    world.clock = SignedDuration::from_mins(1);
-    for (minute, degraded) in [(0, "False"), (1, "False"), (2, "True")] {
-        passes(&mut world, 1);
-        assert_eq!(told(&world, condition::DEGRADED).0, degraded, "after {minute} minutes");
-        assert!(told(&world, condition::READY).1.contains(STARTS), "after {minute} minutes");
+    conditions.for_each(|found| found.last_transition_time = Some(now.clone()));
+    let pod = Arc::make_mut(other.children.pod.as_mut().unwrap());
+    pod.metadata.creation_timestamp = Some(now);
+    [world, other]
+}
+
+#[test]
+fn a_taint_that_something_may_start_with_is_told_once_it_stays() {
+    for mut world in starting() {
+        for (minute, degraded) in [(0, "False"), (1, "False"), (2, "True")] {
+            passes(&mut world, 1);
+            assert_eq!(told(&world, condition::DEGRADED).0, degraded, "after {minute} minutes");
+            let text = told(&world, condition::READY).1;
+            assert!(text.contains(STARTS), "after {minute} minutes: {text}");
+            // Nobody is to take off what goes by itself.
+            assert_eq!(text.contains("kubectl"), degraded == "True", "after {minute} minutes: {text}");
+        }
+        taint(&mut world, None);
+        settle(&mut world, None, false);
+        check_end(&world, "its driver is there");
     }
-    taint(&mut world, None);
-    settle(&mut world, None, false);
-    check_end(&world, "its driver is there");
+}
+
+#[test]
+fn of_a_node_that_is_not_ready_that_is_told_and_no_taint_that_goes_with_it() {
+    let mut world = shut_out(STARTS);
+    say(&mut world, "False");
+    world.clock = SignedDuration::from_mins(10);
+    passes(&mut world, 3);
+    assert_eq!(told(&world, condition::NODE_HEALTHY).0, "False");
+    assert_eq!(told(&world, condition::DEGRADED).0, "False");
+    check_left_alone(&world);
 }
