@@ -104,24 +104,24 @@ async fn made(place: &Place) -> anyhow::Result<Made> {
     place.apply().await?;
     place.all_made(&operator).await?;
     let (took, requests) = (began.elapsed(), operator.writes().await?);
-    let count = place.count();
-    ensure!(requests >= count * LEAST, "{requests} writes were counted, and it takes more to make {count}");
-    silent(&operator).await?;
+    let (all, count) = (silent(&operator).await?, place.count());
+    // Not of those until then: what is there may not be answered yet, and is counted once it is.
+    ensure!(all >= count * LEAST, "{all} writes were counted, and it takes more to make {count}");
     operator.kill().await?;
     let memory = again(place).await?;
     let writes = real(count * NEEDED) / took.as_secs_f64();
     Ok(Made { writes, requests: real(requests) / real(count), memory })
 }
 
-/// Waits until an operator has said of all databases what is to be said of them.
-async fn silent(operator: &Process) -> anyhow::Result<()> {
+/// Waits until an operator has said of all databases what is to be said of them; how often it has written by then.
+async fn silent(operator: &Process) -> anyhow::Result<usize> {
     let (mut known, mut since) = (operator.writes().await?, Instant::now());
     until(MADE, "an operator that has nothing more to write", async || {
         let writes = operator.writes().await?;
         if writes != known {
             (known, since) = (writes, Instant::now());
         }
-        Ok((since.elapsed() >= SILENCE).then_some(()))
+        Ok((since.elapsed() >= SILENCE).then_some(writes))
     })
     .await
 }
