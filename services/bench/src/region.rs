@@ -77,11 +77,8 @@ impl State {
         let action = fields.get("Action").cloned().unwrap_or_default();
         let inner = match action.as_str() {
             "RunInstances" => {
-                let one = self.make("i", fields);
-                let told = Launched { id: one.id.clone(), tags: one.tags.clone() };
-                // Nobody listens any more once the slice is over.
-                let _ = self.launched.send(told);
-                format!("<reservationId>r-1</reservationId><instancesSet>{}</instancesSet>", one.item())
+                let item = self.make("i", fields).item();
+                format!("<reservationId>r-1</reservationId><instancesSet>{item}</instancesSet>")
             }
             "CreateVolume" => self.make("vol", fields).inner(),
             "CreateSecurityGroup" => format!("<groupId>{}</groupId>", self.make("sg", fields).id),
@@ -128,6 +125,10 @@ impl State {
         let made = format!("{:.3}", jiff::Timestamp::now());
         let thing = Thing { kind, id, tags: pairs(&fields, "TagSpecification.1.Tag"), fields, made };
         things.push(thing.clone());
+        if kind == "i" {
+            // Nobody listens any more once the slice is over.
+            let _ = self.launched.send(Launched { id: thing.id.clone(), tags: thing.tags.clone() });
+        }
         thing
     }
 
@@ -265,6 +266,7 @@ mod tests {
         let first = ask(&state, run);
         assert_eq!(ask(&state, run), first, "the same token is the same machine");
         let told = heard.try_recv().unwrap();
+        assert!(heard.try_recv().is_err(), "it was launched once");
         assert_eq!(told.tags["questdb.io/database"], "a");
         let find = |value: &str| {
             let filter = "Filter.1.Name=tag%3Aquestdb.io%2Fdatabase&Filter.1.Value.1=x";
