@@ -27,7 +27,7 @@ const BEAT: Duration = Duration::from_secs(10);
 const BEATS: u32 = 3;
 /// Between two attempts to read what is there.
 const UNREAD: Duration = Duration::from_mins(1);
-/// Of all that there is so much is asked for at once.
+/// So many looks are handed over at once.
 const PART: usize = 32;
 /// How long passes under way may take at the end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -43,12 +43,10 @@ pub(crate) async fn run(
     context.memories.take_over();
     let (work, gather) = (context.work.clone(), Gather::default());
     let asked = gather.clone().looks(queue, work.clone());
-    let known = in_parts(context.caches.resources.keys()).map(move |key| {
-        work.asked(key.namespace(), key.name());
-        key
-    });
+    let known = futures::stream::iter(context.caches.resources.keys());
+    let known = known.inspect(move |key| work.asked(key.namespace(), key.name()));
     let tickets = &Tickets::<QuestDB>::new();
-    let incoming = known.chain(asked).map(move |key| Ok::<_, Infallible>(tickets.issue(key)));
+    let incoming = in_parts(known.chain(asked)).map(move |key| Ok::<_, Infallible>(tickets.issue(key)));
     // Ending the queue lets passes under way finish.
     let incoming = Box::pin(incoming.take_until(stop.clone().cancelled_owned()));
     let passes = applier(
@@ -90,10 +88,10 @@ pub(crate) async fn run(
     }
 }
 
-/// All that there is, part by part: kube takes in whatever can be had before it lets a turn begin, and of ten thousand the first ones
-/// would wait for the last.
-fn in_parts(keys: Vec<Key>) -> impl Stream<Item = Key> {
-    futures::stream::iter(keys).enumerate().then(|(number, key)| async move {
+/// What is to be looked at, part by part: kube takes in whatever can be had before it lets a turn begin, and of ten thousand the first
+/// ones would wait for the last, at the beginning as well as when an event concerned all of them.
+fn in_parts(keys: impl Stream<Item = Key>) -> impl Stream<Item = Key> {
+    keys.enumerate().then(|(number, key)| async move {
         if number > 0 && number.is_multiple_of(PART) {
             tokio::task::yield_now().await;
         }
@@ -149,7 +147,7 @@ mod tests {
     #[test]
     fn what_there_is_can_be_had_in_parts() {
         let keys: Vec<_> = (0..70).map(|number: u32| Key::new(Some("n"), &number.to_string())).collect();
-        let mut asked = Box::pin(in_parts(keys.clone()));
+        let mut asked = Box::pin(in_parts(futures::stream::iter(keys.clone())));
         let (mut all, mut parts) = (Vec::new(), Vec::new());
         while all.len() < keys.len() {
             let before = all.len();

@@ -13,7 +13,6 @@ use kube::runtime::reflector::ObjectRef;
 use resources::QuestDB;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Receiver;
-use tokio::task::coop;
 
 use crate::store::Key;
 use crate::work::Work;
@@ -43,8 +42,6 @@ impl Gather {
     }
 
     async fn next(&self, queue: &mut Receiver<ObjectRef<QuestDB>>, work: &Work) -> Option<Key> {
-        // Thousands may be due at once, and no turn begins before all are taken that can be had.
-        coop::consume_budget().await;
         loop {
             let (next, due) = self.lock().next(Instant::now());
             if next.is_some() {
