@@ -135,8 +135,8 @@ mod tests {
         let request = Request {
             method: "POST".into(),
             path: "/".into(),
-            query: String::new(),
             body: body.as_bytes().to_vec(),
+            ..Request::default()
         };
         Owned::of(databases).answer(&request)
     }

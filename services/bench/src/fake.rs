@@ -94,11 +94,13 @@ impl Drop for Server {
 }
 
 /// A request as far as it matters.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: String,
+    /// Whether nothing but metadata is asked for of the object that it is about.
+    pub(crate) of_metadata: bool,
     pub(crate) body: Vec<u8>,
 }
 
@@ -145,15 +147,12 @@ impl State {
         let mut object: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         object["metadata"]["resourceVersion"] = version.to_string().into();
         object["metadata"]["uid"] = format!("{version:032x}").into();
-        let metadata = object["metadata"].clone();
+        let answer = metadata_of(&object);
         let event = json!({"type": "MODIFIED", "object": object}).to_string() + "\n";
         // Without a watch nobody hears it.
         let _ = self.events.send(event);
         let name = request.path.rsplit('/').next().unwrap_or_default().to_owned();
         let _ = self.applied.send(Applied { server: self.number, name, at: Instant::now() });
-        let answer = json!({
-            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata,
-        });
         (200, answer)
     }
 
@@ -174,6 +173,13 @@ impl State {
             stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes()).await?;
         }
     }
+}
+
+/// Of an object what is answered to whoever asks for nothing but metadata.
+pub(crate) fn metadata_of(object: &Value) -> Value {
+    json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object["metadata"],
+    })
 }
 
 fn version() -> Value {
@@ -218,14 +224,17 @@ fn parse(input: &[u8]) -> Option<(Request, usize)> {
     let mut lines = head.split("\r\n");
     let mut words = lines.next()?.split(' ');
     let (method, target) = (words.next()?, words.next()?);
-    let length = lines
-        .filter_map(|line| line.split_once(':'))
-        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
-        .map_or(Some(0), |(_, value)| value.trim().parse::<usize>().ok())?;
+    let fields: Vec<_> = lines.filter_map(|line| line.split_once(':')).collect();
+    let field = |wanted: &str| {
+        let found = fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+        found.map(|(_, value)| value.trim())
+    };
+    let length = field("content-length").map_or(Some(0), |value| value.parse::<usize>().ok())?;
+    let of_metadata = field("accept").is_some_and(|accept| accept.contains("as=PartialObjectMetadata;"));
     let body = input.get(end + 4..end + 4 + length)?.to_vec();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let request = Request { method: method.to_owned(), path: path.to_owned(), query: query.to_owned(), body };
-    Some((request, end + 4 + length))
+    let (method, path, query) = (method.to_owned(), path.to_owned(), query.to_owned());
+    Some((Request { method, path, query, of_metadata, body }, end + 4 + length))
 }
 
 #[cfg(test)]
@@ -241,5 +250,17 @@ mod tests {
         assert_eq!((first.query.as_str(), first.body.as_slice()), ("force=true", &b"{}"[..]));
         let (second, _) = parse(&text[length..]).unwrap();
         assert_eq!(second.path, "/version");
+    }
+
+    #[test]
+    fn whoever_asks_for_nothing_but_metadata_says_so() {
+        for (accept, expected) in [
+            ("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", true),
+            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", false),
+            ("application/json", false),
+        ] {
+            let text = format!("PATCH /a HTTP/1.1\r\nAccept: {accept}\r\n\r\n");
+            assert_eq!(parse(text.as_bytes()).unwrap().0.of_metadata, expected, "{accept}");
+        }
     }
 }

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 
-use crate::fake::{Request, kubeconfig, read};
+use crate::fake::{Request, kubeconfig, metadata_of, read};
 pub(crate) use shelves::Place;
 use shelves::{Shelves, Wanted};
 
@@ -149,10 +149,12 @@ impl Shared {
             return shelves.get(place).map_or_else(|| (404, missing()), |object| (200, object.to_string()));
         }
         let body = serde_json::from_slice(&request.body).unwrap_or_default();
-        match self.write(place, &request.method, body) {
-            Some(object) => (if request.method == "POST" { 201 } else { 200 }, object.to_string()),
-            None => (404, missing()),
+        let Some(object) = self.write(place, &request.method, body) else { return (404, missing()) };
+        if request.of_metadata {
+            let object: Value = serde_json::from_str(&object).unwrap_or_default();
+            return (200, metadata_of(&object).to_string());
         }
+        (if request.method == "POST" { 201 } else { 200 }, object.to_string())
     }
 
     /// Writes, and tells watches; nothing when there is nothing to write to.
@@ -218,5 +220,22 @@ mod tests {
         assert_eq!(first, Wanted { label, limit: Some(500), after: None });
         assert_eq!(wanted("limit=2&continue=n%2Fa").after.as_deref(), Some("n/a"));
         assert_eq!(wanted("limit=0").limit, None, "as a real one takes it");
+    }
+
+    #[test]
+    fn whoever_asks_for_nothing_but_metadata_gets_no_more() {
+        let (events, _) = broadcast::channel(1);
+        let (requests, writes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let shared = Shared { shelves: Mutex::default(), events, requests, writes };
+        let place = Place::new("v1/secrets", Some("a"), "b");
+        for of_metadata in [false, true] {
+            let (method, path, query) = ("PATCH".to_owned(), String::new(), String::new());
+            let body = br#"{"kind": "Secret", "metadata": {"name": "b"}, "data": {"k": "v"}}"#.to_vec();
+            let request = Request { method, path, query, of_metadata, body };
+            let (status, answer) = shared.answer(&request, &place);
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            assert_eq!((status, answer["metadata"]["name"].as_str()), (200, Some("b")));
+            assert_eq!(answer.get("data").is_none(), of_metadata, "{answer}");
+        }
     }
 }

@@ -253,7 +253,7 @@ mod tests {
 
     fn ask(state: &State, body: &str) -> String {
         let request =
-            Request { method: "POST".into(), path: "/".into(), query: String::new(), body: body.into() };
+            Request { method: "POST".into(), path: "/".into(), body: body.into(), ..Request::default() };
         state.answer(&request)
     }
 
