@@ -43,8 +43,10 @@ pub(crate) async fn run(
     context.memories.take_over();
     let (work, gather) = (context.work.clone(), Gather::default());
     let asked = gather.clone().looks(queue, work.clone());
-    let known = futures::stream::iter(context.caches.resources.keys());
-    let known = known.inspect(move |key| work.asked(key.namespace(), key.name()));
+    let known = futures::stream::iter(context.caches.resources.keys()).map(move |key| {
+        work.asked(key.namespace(), key.name());
+        key
+    });
     let tickets = &Tickets::<QuestDB>::new();
     let incoming = in_parts(known.chain(asked)).map(move |key| Ok::<_, Infallible>(tickets.issue(key)));
     // Ending the queue lets passes under way finish.
