@@ -3,8 +3,8 @@
 //! Product: the most memory each ever had resident while it worked on the backlog. Anchor: the bound that is promised.
 //! *Invariant:* the bound does not depend on the backlog. It is made of what a program takes at rest (less than 60 MB), the
 //! records the Kafka library fetches ahead (8 MB) with their copies, and the records taken and not done: 8 192 instructions
-//! of the provisioner; of the sink 8 000 records or 8 MB that wait, and four batches of at most 4 000 records, 4 MB and
-//! 2 000 databases on their way to Postgres; one round of 2 000 instructions of the relay.
+//! of the provisioner; of the sink 8 000 records or 8 MB that wait, and four batches of at most 4 000 records, 2 MB and
+//! 600 databases on their way to Postgres; one round of 2 000 instructions of the relay.
 
 use std::time::Duration;
 

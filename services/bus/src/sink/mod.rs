@@ -71,7 +71,9 @@ pub struct Settings {
     pub group: String,
     /// Records in a batch.
     pub batch: usize,
-    /// Different keys in a batch: what is stored of many records is often the newest of each key.
+    /// Different keys in a batch: what is stored of many records is often the newest of each key. What is understood of a record
+    /// and written takes many times its bytes, so this bounds the memory that batches need, where [`Self::in_memory_bytes`] bounds it for
+    /// records that are large.
     pub keys: usize,
     /// Partitions that are stored at once.
     pub parallel: usize,
@@ -96,7 +98,7 @@ impl Settings {
             topic: topic.into(),
             group: group.into(),
             batch: 4_000,
-            keys: 2_000,
+            keys: 600,
             parallel: 4,
             pace: Duration::from_millis(50),
             in_memory: 8_000,
