@@ -27,6 +27,9 @@ pub(crate) const NAMESPACE: &str = "qdb-bench";
 pub(crate) const EMPTY: &str = "empty";
 /// How long the operator may take to see that every database is as it should be.
 const SETTLED: Duration = Duration::from_mins(5);
+/// `{"values":{"pg-password":…,"pg-user":…}}`: the values of a Secret once more, as the operator keeps them there.
+const COPY: &str = "eyJ2YWx1ZXMiOnsicGctcGFzc3dvcmQiOiJjMlZqY21WMExXOW1MV0V0WW1WdVkyZ3RjMlZqY21WMExXOW1MV0U9IiwicGct\
+                    dXNlciI6IllXUnRhVzQ9In19";
 
 /// The servers with their databases.
 pub(crate) struct Herd {
@@ -133,7 +136,9 @@ fn objects(number: usize) -> Vec<(Place, Value)> {
         rest["metadata"] = json!({ "name": name, "namespace": NAMESPACE, "labels": labels });
         (Place::new(path, Some(NAMESPACE), name), rest)
     };
-    let data = json!({ "pg-user": "YWRtaW4=", "pg-password": "c2VjcmV0LW9mLWEtYmVuY2gtc2VjcmV0LW9mLWE=" });
+    let mut data =
+        json!({ "pg-user": "YWRtaW4=", "pg-password": "c2VjcmV0LW9mLWEtYmVuY2gtc2VjcmV0LW9mLWE=" });
+    data[names::secret::WRITTEN] = json!(COPY);
     let disk = json!({ "capacity": { "storage": "20Gi" }, "accessModes": ["ReadWriteOncePod"],
         "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "",
         "csi": { "driver": "ebs.csi.aws.com", "volumeHandle": account::volume(number) },

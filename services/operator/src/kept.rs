@@ -149,8 +149,9 @@ impl Kept for PersistentVolume {
 impl Kept for Secret {
     type Brief = ();
 
-    /// That a key is there is what counts; its value is read live by whoever needs it.
+    /// That a key is there is what counts, and whether all is as it was written; a value is read live by whoever needs it.
     fn strip(&mut self) {
+        plan::secrets::judge(self);
         for value in self.data.iter_mut().flat_map(|data| data.values_mut()) {
             *value = ByteString::default();
         }
@@ -160,6 +161,7 @@ impl Kept for Secret {
             names::secret::TYPE,
             names::secret::TAKEN_FROM,
             names::secret::REVISION,
+            plan::secrets::IN_DOUBT,
         ];
         if let Some(annotations) = &mut self.metadata.annotations {
             annotations.retain(|key, _| said.contains(&key.as_str()));
@@ -219,6 +221,7 @@ impl Kept for VolumeAttachment {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use runtime::CancellationToken;
@@ -293,13 +296,13 @@ mod tests {
 
     #[test]
     fn no_password_and_nothing_large_is_kept() {
-        let mark = json!({ names::RESOURCE: "uid-1" });
         let annotations = json!({ names::RESOURCE: "uid-1", "example.com/large": "x" });
         let secret =
             json!({ "metadata": { "annotations": annotations }, "data": { "pg-password": "c2VjcmV0" } });
         let secret = stripped::<Secret>(secret);
         assert_eq!(secret["data"], json!({ "pg-password": "" }));
-        assert_eq!(secret["metadata"]["annotations"], mark, "by it the Secret is known to be taken over");
+        let doubted = json!({ names::RESOURCE: "uid-1", plan::secrets::IN_DOUBT: "true" });
+        assert_eq!(secret["metadata"]["annotations"], doubted, "it has no copy of what it holds");
         let node = stripped::<Node>(json!({
             "metadata": { "name": "n", "labels": { "a": "b" }, "annotations": { "a": "b" } },
             "spec": { "providerID": "aws:///z/i-1", "unschedulable": true },
@@ -325,6 +328,36 @@ mod tests {
                 "initContainerStatuses": [container("link-config")], "containerStatuses": [container("questdb")],
             })
         );
+    }
+
+    #[test]
+    fn of_credentials_it_is_kept_whether_they_are_as_they_were_written() {
+        let said = |hand: fn(&mut Value)| {
+            let values = json!({ "pg-user": "YQ==", "pg-password": "c2VjcmV0" });
+            let copied: BTreeMap<String, ByteString> = serde_json::from_value(values.clone()).unwrap();
+            let mut secret = json!({ "metadata": { "annotations": { names::secret::REVISION: "r" } } });
+            secret["data"] = values;
+            secret["data"][names::secret::WRITTEN] = json!(plan::secrets::copy(Some("r"), copied));
+            hand(&mut secret);
+            let kept = stripped::<Secret>(secret);
+            let mut values = kept["data"].as_object().unwrap().values();
+            assert!(values.all(|value| value == ""), "{kept}");
+            kept["metadata"]["annotations"].clone()
+        };
+        let plain = json!({ names::secret::REVISION: "r" });
+        assert_eq!(said(|_| {}), plain);
+        assert_eq!(said(|secret| secret["data"]["theirs"] = json!("YQ==")), plain, "it is not ours");
+        let hands: [fn(&mut Value); 5] = [
+            |secret| secret["data"]["pg-password"] = json!("eA=="),
+            |secret| drop(secret["data"].as_object_mut().unwrap().remove("pg-user")),
+            |secret| drop(secret["data"].as_object_mut().unwrap().remove(names::secret::WRITTEN)),
+            |secret| secret["data"][names::secret::WRITTEN] = json!("eA=="),
+            |secret| secret["metadata"]["annotations"][names::secret::REVISION] = json!("s"),
+        ];
+        for (number, hand) in hands.into_iter().enumerate() {
+            let found = said(hand);
+            assert_eq!(found[plan::secrets::IN_DOUBT], "true", "{number}: {found}");
+        }
     }
 
     #[test]

@@ -5,10 +5,8 @@
 //! metadata alone follows which Secret is to be read at all ([`to_read`]): one that was taken over at the version it has is
 //! not read again.
 //!
-//! A value that another hand writes over in the operator's own Secret is not put right as other fields are. No value is kept in
-//! memory to be compared with, a digest of one would be something to guess passwords by, and of a drawn one nobody has the former.
-//! Whoever gives a Secret of their own is asked for it by its version alone, so its value comes back with its next version. A key
-//! that is taken out is noticed, because keys are kept: it is drawn or taken over again.
+//! A value that another hand writes over in the operator's own Secret, or takes out of it, is put right by the copy of all of them
+//! that lies there beside them (`written`).
 //!
 //! *Invariant:* what cannot be taken over changes nothing: the last good value stays in force, and the reason names the
 //! Secret and its key, never a value.
@@ -22,6 +20,7 @@ mod take;
 #[cfg(test)]
 mod tests;
 mod view;
+mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -38,6 +37,7 @@ pub(crate) use choice::{Choice, Taking, choose};
 pub use drawn::DrawnKey;
 pub(crate) use drawn::{begun_keys, handed_out};
 pub use keyring::Keyring;
+pub use written::{Cause, IN_DOUBT, NewCredentials, Revision, copy, is_changed, judge};
 
 /// The words by which a Secret says what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -296,25 +296,5 @@ impl Taken {
 
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
-    }
-}
-
-/// New values for the operator's own Secret, or only a note of where they came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewCredentials {
-    /// Namespace of the Secret.
-    pub namespace: String,
-    /// The Secret as it was read: nobody else may have written to it since.
-    pub over: Origin,
-    /// Values by key; `None` goes. Without any, only the note is written.
-    pub values: BTreeMap<&'static str, Option<Hidden>>,
-    /// Where they came from, for the annotation.
-    pub taken: String,
-}
-
-impl NewCredentials {
-    fn of(subject: &Subject, over: Origin, taken: &Taken) -> Self {
-        let namespace = subject.namespace.clone();
-        Self { namespace, over, values: BTreeMap::new(), taken: taken.text() }
     }
 }

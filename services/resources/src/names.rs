@@ -110,8 +110,10 @@ pub mod secret {
     /// Annotation of the operator's Secret: the Secrets, at which version, that its values were taken from.
     pub const TAKEN_FROM: &str = "crd.questdb.io/credentials-from";
     /// Annotation of the operator's Secret: another text for other values. QuestDB is restarted for it. It follows what the
-    /// operator writes: what another hand writes over a value changes it not, and is in force from QuestDB's next start.
+    /// operator writes: what another hand writes over a value changes it not, and is put right.
     pub const REVISION: &str = "crd.questdb.io/credentials-revision";
+    /// Key of the operator's Secret: a copy of the values that the operator wrote, by which they are put right.
+    pub const WRITTEN: &str = "last-written";
     /// Annotation of a StatefulSet: public halves of the keys that the operator drew, should its Secret be lost.
     pub const DRAWN: &str = "crd.questdb.io/drawn-keys";
     /// Key of a Secret with a JSON Web Key or a set of them.

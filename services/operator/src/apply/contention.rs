@@ -192,12 +192,21 @@ impl Repair {
         api: &Api<DynamicObject>,
         manifest: &Manifest,
     ) -> Result<Self, Error> {
+        let intention = manifest.body["metadata"]["annotations"][names::APPLIED].as_str();
+        Self::of(pass, api, manifest, intention.unwrap_or_default()).await
+    }
+
+    /// The same of what says in another way which intention it is.
+    pub(super) async fn of(
+        pass: &Pass<'_>,
+        api: &Api<DynamicObject>,
+        manifest: &Manifest,
+        intention: &str,
+    ) -> Result<Self, Error> {
         let contention = &pass.context.contention;
         let object = (pass.validated.subject.uid.clone(), manifest.kind.as_str(), manifest.name.clone());
-        let intention = manifest.body["metadata"]["annotations"][names::APPLIED].as_str();
-        let intention = intention.unwrap_or_default().to_owned();
         let mut contests = Vec::new();
-        match contention.known(&object, &intention, Instant::now()) {
+        match contention.known(&object, intention, Instant::now()) {
             Known::First => {}
             Known::Left(what) => return Err(Error::Contended { what }),
             Known::Again => {
@@ -211,7 +220,7 @@ impl Repair {
                 }
             }
         }
-        Ok(Self { object, intention, contests })
+        Ok(Self { object, intention: intention.to_owned(), contests })
     }
 
     pub(super) fn done(self, pass: &Pass<'_>) {

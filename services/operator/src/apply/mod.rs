@@ -129,8 +129,8 @@ impl Pass<'_> {
         runtime::failpoint::hit(place(&action.step), position).await;
         runtime::failpoint::hit(KIND, report::Kind(position, name, object(&action.step))).await;
         written.applied.wrote = true;
-        if let Step::Apply(Manifest { kind, .. }) = &action.step
-            && action.puts_right
+        if action.puts_right
+            && let Some(kind) = kind_written(&action.step)
             && crate::observe::is_settled(self.resource)
         {
             self.context.measures.drift(kind.as_str());
@@ -260,6 +260,15 @@ const fn place(step: &Step) -> &'static str {
     }
 }
 
+/// The kind of object whose fields a step writes.
+const fn kind_written(step: &Step) -> Option<Kind> {
+    match step {
+        Step::Apply(Manifest { kind, .. }) => Some(*kind),
+        Step::CreateSecret(_) | Step::SetCredentials(_) => Some(Kind::Secret),
+        _ => None,
+    }
+}
+
 /// The kind of object that a step is about, where steps of its name are about many.
 const fn object(step: &Step) -> &'static str {
     match step {
@@ -281,6 +290,8 @@ async fn announce(pass: &Pass<'_>, action: &Action) {
         | Step::DeleteVolume { .. }
         | Step::Reload(_) => true,
         Step::Delete(target) => target.kind == Kind::Pod,
+        // Somebody meant to change who comes in.
+        Step::SetCredentials(_) => action.puts_right,
         _ => false,
     };
     if told {

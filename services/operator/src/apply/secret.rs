@@ -2,13 +2,16 @@
 //! only over the version that was read, and no password is ever logged.
 
 use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 use kube::core::DynamicObject;
-use plan::secrets::{Hidden, NewCredentials};
+use plan::secrets::{Cause, Hidden, NewCredentials, Revision};
 use plan::{Kind, Manifest};
 use resources::names;
 use serde_json::{Map, Value, json};
 
 use super::Pass;
+use super::contention::Repair;
 use super::kubernetes::{check_ours, dynamic};
 use crate::error::Error;
 use crate::write;
@@ -26,8 +29,9 @@ pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), E
     let api = dynamic(context, manifest.kind, manifest.namespace.as_deref());
     if manifest.uid.is_none() {
         let mut body = manifest.body.clone();
-        body["metadata"]["annotations"][names::secret::REVISION] = json!(revision()?);
-        body["data"] = Value::Object(data(&Map::new())?);
+        let revision = revision()?;
+        body["data"] = Value::Object(with_copy(&revision, data(&Map::new())?));
+        body["metadata"]["annotations"][names::secret::REVISION] = json!(revision);
         let object: DynamicObject = serde_json::from_value(body)
             .map_err(|error| Error::kubernetes("build the Secret")(kube::Error::SerdeError(error)))?;
         match context.call("create the Secret", api.create(&write::parameters(), &object)).await {
@@ -39,14 +43,22 @@ pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), E
     let Some(found) = check_ours(pass, &api, manifest).await? else {
         return Err(Error::Stale { what: format!("{} is not there any more", manifest.name) });
     };
-    let there = found.data.get("data").and_then(Value::as_object).cloned().unwrap_or_default();
-    let missing = data(&there)?;
+    let mut there = found.data.get("data").and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut missing = data(&there)?;
+    if found.clone().try_parse::<Secret>().is_ok_and(|found| plan::secrets::is_changed(&found)) {
+        // What was taken out is known: the next look puts it right.
+        missing.clear();
+    }
     // Labels and mark too: it may be here because somebody took them off.
     let mut metadata = manifest.body["metadata"].clone();
     metadata["resourceVersion"] = json!(found.metadata.resource_version);
     if !missing.is_empty() {
         // QuestDB knows another value, if any, and what was taken over may be what was lost.
-        metadata["annotations"][names::secret::REVISION] = json!(revision()?);
+        let revision = revision()?;
+        there.extend(missing.clone());
+        let copied = with_copy(&revision, there).remove(names::secret::WRITTEN);
+        missing.extend(copied.map(|copy| (names::secret::WRITTEN.to_owned(), copy)));
+        metadata["annotations"][names::secret::REVISION] = json!(revision);
         metadata["annotations"][names::secret::TAKEN_FROM] = Value::Null;
     }
     let body = json!({ "metadata": metadata, "data": missing });
@@ -62,22 +74,54 @@ pub(super) async fn keep(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Err
     write::merge(pass.context, &api, &manifest.name, "keep the Secret", &body).await.map(drop)
 }
 
-/// Writes other values, or where the same come from by now, over the Secret as it was read.
+/// Writes other values, the former ones, or where the same come from by now, over the Secret as it was read.
 pub(super) async fn set(pass: &Pass<'_>, new: &NewCredentials) -> Result<(), Error> {
-    let NewCredentials { namespace, over, values, taken } = new;
-    let api = dynamic(pass.context, Kind::Secret, Some(namespace));
-    let mut annotations = json!({ names::secret::TAKEN_FROM: taken });
-    if !values.is_empty() {
-        annotations[names::secret::REVISION] = json!(revision()?);
-    }
+    let api = dynamic(pass.context, Kind::Secret, Some(&new.namespace));
+    let revision = match &new.revision {
+        Revision::Another => Some(revision()?),
+        Revision::Same(revision) => revision.clone(),
+    };
     let text = |value: &Hidden| json!(ByteString(value.expose().to_vec()));
-    let data: Map<String, Value> = values
+    let mut data: Map<String, Value> = new
+        .values
         .iter()
         .map(|(key, value)| ((*key).to_owned(), value.as_ref().map_or(Value::Null, text)))
         .collect();
-    let metadata = json!({ "uid": over.uid, "resourceVersion": over.version, "annotations": annotations });
-    let body = json!({ "metadata": metadata, "data": data });
-    write::merge(pass.context, &api, &over.name, "write other credentials", &body).await.map(drop)
+    data.insert(names::secret::WRITTEN.to_owned(), json!(new.copy(revision.as_deref())));
+    let mut body =
+        json!({ "metadata": { "annotations": { names::secret::REVISION: revision } }, "data": data });
+    if let Some(taken) = &new.taken {
+        body["metadata"]["annotations"][names::secret::TAKEN_FROM] = json!(taken);
+    }
+    let repair = match new.cause {
+        Cause::Given => None,
+        Cause::Unheld | Cause::Changed => Some(begin(pass, &api, new, &body).await?),
+    };
+    body["metadata"]["uid"] = json!(new.over.uid);
+    body["metadata"]["resourceVersion"] = json!(new.over.version);
+    write::merge(pass.context, &api, &new.over.name, "write the credentials", &body).await?;
+    if let Some(repair) = repair {
+        repair.done(pass);
+    }
+    Ok(())
+}
+
+/// What is written although nobody gave anything else is not fought over.
+async fn begin(
+    pass: &Pass<'_>,
+    api: &Api<DynamicObject>,
+    new: &NewCredentials,
+    body: &Value,
+) -> Result<Repair, Error> {
+    let manifest = Manifest {
+        kind: Kind::Secret,
+        namespace: Some(new.namespace.clone()),
+        name: new.over.name.clone(),
+        body: body.clone(),
+        uid: Some(new.over.uid.clone()),
+    };
+    let revision = body["metadata"]["annotations"][names::secret::REVISION].as_str().unwrap_or_default();
+    Repair::of(pass, api, &manifest, revision).await
 }
 
 /// Another text for other values. It says nothing of them.
@@ -100,6 +144,15 @@ fn data(there: &Map<String, Value>) -> Result<Map<String, Value>, Error> {
         }
     }
     Ok(data)
+}
+
+/// The same with the copy by which they are put right.
+fn with_copy(revision: &str, mut data: Map<String, Value>) -> Map<String, Value> {
+    let bytes = |value: &Value| serde_json::from_value::<ByteString>(value.clone()).ok();
+    let values = data.iter().filter_map(|(key, value)| Some((key.clone(), bytes(value)?)));
+    let copy = plan::secrets::copy(Some(revision), values);
+    data.insert(names::secret::WRITTEN.to_owned(), json!(copy));
+    data
 }
 
 fn password() -> Result<String, Error> {
@@ -133,6 +186,20 @@ mod tests {
         };
         assert_eq!((text("http-user"), text("pg-user")), (USER.to_owned(), USER.to_owned()));
         assert_ne!(text("http-password"), text("pg-password"));
+    }
+
+    #[test]
+    fn what_is_drawn_is_written_with_its_copy() {
+        let data = with_copy("r", data(&Map::new()).unwrap());
+        let secret = |revision: &str| -> Secret {
+            let annotations = json!({ names::secret::REVISION: revision });
+            serde_json::from_value(json!({ "metadata": { "annotations": annotations }, "data": data }))
+                .unwrap()
+        };
+        let mut found = secret("r");
+        plan::secrets::judge(&mut found);
+        assert!(!found.metadata.annotations.unwrap().contains_key(plan::secrets::IN_DOUBT));
+        assert!(plan::secrets::is_changed(&secret("s")), "it belongs to one revision");
     }
 
     #[test]

@@ -11,9 +11,10 @@ use super::existing::living;
 use super::reach::leaving_node;
 use crate::beside::{is_owned, refers};
 use crate::change::{is_told, keyring_of_pod};
+use crate::few::few;
 use crate::identity::goes_with;
 use crate::matches::covers;
-use crate::secrets::{NewCredentials, Taking};
+use crate::secrets::{Cause, NewCredentials, Taking};
 use crate::{Goal, Manifest, Part, Plan, State, Step, Subject, Validated, build};
 use resources::names;
 use serde_json::{Value, json};
@@ -39,6 +40,10 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
             plan.wait(Part::Credentials, "the Secrets with the credentials are being read");
             false
         }
+        Taking::PutRight(new) => {
+            put_right(plan, new);
+            true
+        }
         Taking::Keep(new) => {
             for secret in &world.choice.revoked {
                 let reason = "nobody asks for the key any more that was handed out in it";
@@ -56,10 +61,7 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
             false
         }
         Taking::Note(new) => {
-            let reason =
-                "other Secrets were read, or other versions of them, and the same values are in force";
-            plan.act(Part::Credentials, Step::SetCredentials(Box::new(new.clone())), reason);
-            plan.wait(Part::Credentials, "where the credentials come from is being noted");
+            note(plan, new);
             true
         }
         Taking::Renewal(new) => {
@@ -74,6 +76,39 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
         plan.say(Part::Credentials, State::Done);
     }
     done
+}
+
+/// What somebody changed is written as it was: QuestDB runs with that, or is started with it.
+fn put_right(plan: &mut Plan, new: &NewCredentials) {
+    let keys: Vec<&str> = new.values.keys().copied().collect();
+    let what = if keys.is_empty() { "the revision".to_owned() } else { few(&keys, ", ") };
+    let reason =
+        format!("somebody changed {what} in the Secret with the credentials, which is written again");
+    plan.put_right(Part::Credentials, Step::SetCredentials(Box::new(new.clone())), reason);
+    plan.wait(Part::Credentials, "what somebody changed in the Secret is being put right");
+}
+
+/// Values stay, and what is said of them changes.
+fn note(plan: &mut Plan, new: &NewCredentials) {
+    let step = Step::SetCredentials(Box::new(new.clone()));
+    match new.cause {
+        Cause::Given => {
+            let reason =
+                "other Secrets were read, or other versions of them, and the same values are in force";
+            plan.act(Part::Credentials, step, reason);
+            plan.wait(Part::Credentials, "where the credentials come from is being noted");
+        }
+        Cause::Unheld => {
+            let reason = "the Secret has no copy of what it holds, by which that could be put right";
+            plan.act(Part::Credentials, step, reason);
+            plan.wait(Part::Credentials, "the credentials are being copied within their Secret");
+        }
+        Cause::Changed => {
+            let reason = "somebody changed the copy of the credentials, by which they are put right";
+            plan.put_right(Part::Credentials, step, reason);
+            plan.wait(Part::Credentials, "the credentials are being copied within their Secret");
+        }
+    }
 }
 
 /// Keys that are asked for and that nobody has.
@@ -108,7 +143,8 @@ fn drawn(world: &World<'_>, plan: &mut Plan) -> bool {
     }
     let has = |key: &&str| secret.data.as_ref().is_some_and(|data| data.contains_key(*key));
     intended.uid.clone_from(&secret.metadata.uid);
-    if KEYS.iter().all(has) {
+    // What was taken out is put right by who knows it.
+    if KEYS.iter().all(has) || matches!(world.choice.taking, Taking::PutRight(_)) {
         let found = serde_json::to_value(&secret.metadata).unwrap_or_default();
         if !covers(&found, &intended.body["metadata"]) {
             let reason = "somebody took off by what the Secret is known to be of this database";

@@ -228,7 +228,7 @@ fn judge(world: &World<'_>, plan: &mut Plan, pod: &Pod, node: &Node) -> bool {
 fn restart(world: &World<'_>, plan: &mut Plan, (pod, is_current): (&Pod, bool), node: &Node) {
     let renewal = match &world.choice.taking {
         Taking::Renewal(new) => Some(new),
-        Taking::Keep(_) | Taking::Note(_) | Taking::Nothing | Taking::Unread => None,
+        Taking::PutRight(_) | Taking::Keep(_) | Taking::Note(_) | Taking::Nothing | Taking::Unread => None,
     };
     if is_current && renewal.is_none() {
         return;
@@ -273,6 +273,8 @@ fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<Cow<'static, st
         Some("the restart is being announced in status".into())
     } else if matches!(world.choice.taking, Taking::Keep(_) | Taking::Unread) {
         Some("the restart waits for the credentials that come with it".into())
+    } else if matches!(world.choice.taking, Taking::PutRight(_)) {
+        Some("the restart waits until the Secret with the credentials is as it was written".into())
     } else {
         kept_away(world, pod, node).map(Cow::from).or_else(|| lacking(world, pod))
     }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use resources::names;
 
 use super::view::{Candidate, Known, View};
-use super::{Content, Credential, Hidden, NewCredentials, Origin, Refused, Taken};
+use super::written::Verdict;
+use super::{Cause, Content, Credential, Hidden, NewCredentials, Origin, Refused, Revision, Taken};
 use crate::{Observed, Target, Validated};
 
 /// What is to be done about the credentials.
@@ -28,8 +29,16 @@ impl Choice {
     pub(crate) fn brings_keys(&self) -> bool {
         match &self.taking {
             Taking::Nothing | Taking::Note(_) => false,
-            Taking::Unread | Taking::Keep(_) => true,
+            Taking::Unread | Taking::PutRight(_) | Taking::Keep(_) => true,
             Taking::Renewal(new) => matches!(new.values.get(names::secret::ILP_KEYS), Some(Some(_))),
+        }
+    }
+
+    /// What somebody changed in the own Secret and is about to stand there again.
+    pub(super) const fn put_right(&self) -> Option<&NewCredentials> {
+        match &self.taking {
+            Taking::PutRight(new) => Some(new),
+            Taking::Nothing | Taking::Unread | Taking::Keep(_) | Taking::Note(_) | Taking::Renewal(_) => None,
         }
     }
 }
@@ -42,10 +51,12 @@ pub(crate) enum Taking {
     Nothing,
     /// Something else is there, and was not read yet, or is still to be drawn.
     Unread,
+    /// What somebody changed in the own Secret, as it was, before anything else is decided by what stands there.
+    PutRight(NewCredentials),
     /// Which keys were drawn and which are about to be, before anything else: what was handed out must not be drawn again, and of
     /// what nobody knows of nothing could be revoked.
     Keep(NewCredentials),
-    /// The same values, from somewhere else.
+    /// The same values, from somewhere else, or with a copy of them beside them.
     Note(NewCredentials),
     /// Other values: QuestDB is restarted for them.
     Renewal(NewCredentials),
@@ -55,7 +66,7 @@ pub(crate) enum Taking {
 pub(super) fn to_read(validated: &Validated, observed: &Observed) -> BTreeSet<String> {
     let Some(view) = View::new(validated, observed) else { return BTreeSet::new() };
     let mut names = BTreeSet::new();
-    if view.revoked().next().is_some() || !view.abandoned().is_empty() {
+    if view.is_in_doubt() || view.revoked().next().is_some() || !view.abandoned().is_empty() {
         names.insert(names::credentials(&validated.subject.name));
     }
     for credential in Credential::ALL {
@@ -84,14 +95,27 @@ pub(crate) fn choose(validated: &Validated, observed: &Observed) -> Choice {
     let open = |credential: &Credential| !view.is_taken(*credential, &view.candidates(*credential));
     let open: Vec<Credential> = Credential::ALL.into_iter().filter(open).collect();
     let abandoned = view.abandoned();
-    if open.is_empty() && view.revoked().next().is_none() && abandoned.is_empty() {
-        choice.problems.extend(view.noted.refused.values().map(|refused| refused.why.clone()));
+    let noted = || view.noted.refused.values().map(|refused| refused.why.clone());
+    if open.is_empty() && !view.is_in_doubt() && view.revoked().next().is_none() && abandoned.is_empty() {
+        choice.problems.extend(noted());
         return choice;
     }
     let own_name = names::credentials(&validated.subject.name);
     let Some(Some(own)) = observed.secrets.read.get(&own_name) else {
         choice.taking = Taking::Unread;
         return choice;
+    };
+    let revision = view.revision().map(String::as_str);
+    let cause = match Verdict::of(revision, |key| own.data.get(key).map(Hidden::expose)) {
+        Verdict::AsWritten => Cause::Given,
+        Verdict::Unheld => Cause::Unheld,
+        Verdict::Torn => Cause::Changed,
+        Verdict::Changed(former) => {
+            choice.problems.extend(noted());
+            let new = NewCredentials::over(&view, own).with(former.values, Revision::Same(former.revision));
+            choice.taking = Taking::PutRight(NewCredentials { cause: Cause::Changed, ..new });
+            return choice;
+        }
     };
     let mut new = New::of(&view);
     for credential in open {
@@ -108,7 +132,7 @@ pub(crate) fn choose(validated: &Validated, observed: &Observed) -> Choice {
     choice.abandoned.extend(abandoned);
     let revoked = view.revoked().filter_map(|(id, key)| key.handed_out(&validated.subject, id));
     choice.revoked = revoked.collect();
-    choice.taking = new.against(&view, own);
+    choice.taking = new.against(&view, own, cause);
     if !choice.draws.is_empty() && matches!(choice.taking, Taking::Renewal(_)) {
         // One restart for all of it.
         choice.taking = Taking::Unread;
@@ -186,24 +210,26 @@ impl New {
         self.come(credential, noted.from.get(&credential).cloned());
     }
 
-    /// What there is to do, given what the own Secret holds.
-    fn against(mut self, view: &View<'_>, own: &Content) -> Taking {
+    /// What there is to do, given what the own Secret holds and why it may have to be written whatever is given.
+    fn against(mut self, view: &View<'_>, own: &Content, cause: Cause) -> Taking {
         self.values.retain(|key, value| own.data.get(*key) != value.as_ref());
-        let new = NewCredentials::of(&view.validated.subject, own.origin.clone(), &self.taken);
+        let new = NewCredentials::over(view, own);
         let is_noted = self.taken.keys == view.noted.keys && self.taken.begun == view.noted.begun;
         if !is_noted || view.revoked().next().is_some() {
             let Taken { keys, begun, .. } = self.taken;
             let mut taken = Taken { keys, begun, ..view.noted.clone() };
             // They are in force until QuestDB reads the Secret without them.
             taken.drawn.extend(view.revoked().map(|(id, _)| id.clone()));
-            return Taking::Keep(NewCredentials { taken: taken.text(), ..new });
+            return Taking::Keep(NewCredentials { taken: Some(taken.text()), ..new });
         }
+        let is_said = self.taken == view.noted || (!view.says && self.taken.is_empty());
+        let taken = Some(self.taken.text());
         if !self.values.is_empty() {
-            return Taking::Renewal(NewCredentials { values: self.values, ..new });
+            return Taking::Renewal(NewCredentials { taken, ..new }.with(self.values, Revision::Another));
         }
-        if self.taken == view.noted || (!view.says && self.taken.is_empty()) {
-            return Taking::Nothing;
+        match cause {
+            Cause::Given if is_said => Taking::Nothing,
+            cause => Taking::Note(NewCredentials { taken: taken.filter(|_| !is_said), cause, ..new }),
         }
-        Taking::Note(new)
     }
 }

@@ -33,9 +33,15 @@ impl Keyring {
         let mut keyring = match &children.secret {
             None => template.clone(),
             Some(secret) => {
-                let has = |key: &str| secret.data.as_ref().is_some_and(|data| data.contains_key(key));
+                // What somebody changed there is put right before anybody is started with it.
+                let put_right = choice.put_right();
+                let has = |key: &str| {
+                    let stands = || secret.data.as_ref().is_some_and(|data| data.contains_key(key));
+                    put_right.and_then(|new| new.values.get(key)).map_or_else(stands, Option::is_some)
+                };
                 let annotations = secret.metadata.annotations.as_ref();
-                let revision = annotations.and_then(|found| found.get(names::secret::REVISION)).cloned();
+                let said = || annotations.and_then(|found| found.get(names::secret::REVISION)).cloned();
+                let revision = put_right.map_or_else(said, |new| new.revision.known());
                 Self {
                     // Who takes the annotation off asks for no restart.
                     revision: revision.or(template.revision),

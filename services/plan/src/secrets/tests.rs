@@ -180,13 +180,16 @@ fn annotations() -> impl Strategy<Value = BTreeMap<String, String>> {
 }
 
 fn secrets() -> impl Strategy<Value = Secret> {
-    let keys =
-        ["username", "password", "auth.json", names::secret::ILP_KEYS, names::secret::PG_READONLY_USER];
-    let keys = prop::sample::select(keys.map(str::to_owned).to_vec());
+    let given = ["username", "password", "auth.json"];
+    let own = [names::secret::ILP_KEYS, names::secret::PG_READONLY_USER, names::secret::WRITTEN];
+    let keys = [given, own].concat();
+    let keys = prop::sample::select(keys.into_iter().map(str::to_owned).collect::<Vec<_>>());
+    let copy = json!({ "revision": "a", "values": { names::secret::PG_READONLY_USER: "YWRh", "other": "" } });
+    let copy = copy.to_string().into_bytes();
     let jwk = format!("{{\"kty\":\"EC\",\"crv\":\"P-256\",\"kid\":\"b\",\"x\":\"{X}\",\"y\":\"{Y}\"}}")
         .into_bytes();
-    let values =
-        prop_oneof![any::<Vec<u8>>(), Just(jwk), Just(b"ada".to_vec()), Just(b"{\"keys\":[1]}".to_vec())];
+    let keyless = b"{\"keys\":[1]}".to_vec();
+    let values = prop_oneof![any::<Vec<u8>>(), Just(jwk), Just(copy), Just(b"ada".to_vec()), Just(keyless)];
     let data = prop::collection::btree_map(keys, values.prop_map(ByteString), 0..5);
     let metadata = (prop::option::of(text()), prop::option::of(annotations()), prop::option::of(text()));
     (metadata, prop::option::of(data)).prop_map(|((name, annotations, version), data)| Secret {
@@ -234,23 +237,23 @@ proptest! {
         }
         let first = choose(&wish, &observed);
         let Some(own) = &mut observed.children.secret else { return Ok(()) };
-        if let Taking::Note(new) | Taking::Renewal(new) | Taking::Keep(new) = &first.taking {
-            let own = Arc::make_mut(own);
-            let data = own.data.get_or_insert_default();
-            for (key, value) in &new.values {
-                match value {
-                    Some(value) => drop(data.insert((*key).to_owned(), ByteString(value.expose().to_vec()))),
-                    None => drop(data.remove(*key)),
-                }
-            }
-            let annotations = own.metadata.annotations.get_or_insert_default();
-            annotations.insert(names::secret::TAKEN_FROM.to_owned(), new.taken.clone());
-            let content = Content::of(own.clone());
-            observed.secrets.read.insert(names::credentials(NAME), Some(content));
-            let again = choose(&wish, &observed);
-            if matches!(first.taking, Taking::Keep(_)) {
+        let (Taking::Note(new) | Taking::Renewal(new) | Taking::Keep(new) | Taking::PutRight(new)) = &first.taking
+        else {
+            return Ok(());
+        };
+        let own = Arc::make_mut(own);
+        new.write(own, "another");
+        let content = Content::of(own.clone());
+        observed.secrets.read.insert(names::credentials(NAME), Some(content));
+        let again = choose(&wish, &observed);
+        match &first.taking {
+            Taking::Keep(_) => {
                 prop_assert!(!matches!(again.taking, Taking::Keep(_)), "noted again and again");
-            } else {
+            }
+            Taking::PutRight(_) => {
+                prop_assert!(!matches!(again.taking, Taking::PutRight(_)), "put right again and again");
+            }
+            _ => {
                 prop_assert_eq!(again.taking, Taking::Nothing);
             }
         }

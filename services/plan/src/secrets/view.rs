@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use resources::names;
 
 use super::drawn::drawn_keys;
-use super::{Claim, Credential, DrawnKey, Origin, Secrets, Taken};
+use super::{Claim, Credential, DrawnKey, IN_DOUBT, Origin, Secrets, Taken};
 use crate::few::few;
 use crate::{Observed, Validated};
 
@@ -132,6 +132,16 @@ impl<'a> View<'a> {
     /// Whether the own Secret has a key.
     fn has(&self, key: &str) -> bool {
         self.own.data.as_ref().is_some_and(|data| data.contains_key(key))
+    }
+
+    /// Which revision the own Secret says it is.
+    pub(super) fn revision(&self) -> Option<&String> {
+        self.own.metadata.annotations.as_ref()?.get(names::secret::REVISION)
+    }
+
+    /// Whether the values of the own Secret have to be looked at, because they are not known to be as they were written.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.own.metadata.annotations.as_ref().is_some_and(|found| found.contains_key(IN_DOUBT))
     }
 
     /// Ids of keys that were drawn and that nobody asks for any more.

@@ -10,7 +10,6 @@ use kube::core::ObjectMeta;
 use resources::names::condition;
 use resources::{CredentialsSpec, IlpSpec, QuestDB, SecretSpec, names};
 use serde_json::json;
-use sha2::{Digest as _, Sha256};
 
 use super::model::{Refusal, World};
 use super::operations::change;
@@ -71,6 +70,7 @@ impl World {
     /// What an operator sees of the Secrets, and reads of them live.
     pub(super) fn secrets_seen(&self, resource: &QuestDB, children: &mut Children) -> Secrets {
         let wish = validated(resource);
+        super::overwritten::judge(children);
         let concerns = self.secrets.iter().map(|secret| &secret.metadata);
         let concerns = concerns.filter(|metadata| secrets::concerned(metadata) == Some(NAME));
         let mut seen = Secrets::told(concerns.map(secrets::claim).collect(), &wish.subject);
@@ -86,6 +86,7 @@ impl World {
             let own = name == names::credentials(NAME);
             if own {
                 children.secret.clone_from(&self.children.secret);
+                super::overwritten::judge(children);
             }
             let found = if own { self.children.secret.as_deref() } else { find(&name) };
             if self.unreadable.contains(&name) {
@@ -124,7 +125,7 @@ impl World {
             body["metadata"]["annotations"][names::secret::REVISION] = json!(drawn);
             let [user, password] = [json!("YQ=="), json!(ByteString(drawn.into_bytes()))];
             body["data"] = json!({ "pg-user": user, "pg-password": password, "http-user": user, "http-password": password });
-            self.children.secret = Some(Arc::new(serde_json::from_value(body).unwrap()));
+            self.children.secret = Some(Arc::new(super::overwritten::held(body)));
             return;
         };
         let found = &mut Arc::make_mut(found).metadata;
@@ -163,19 +164,7 @@ impl World {
             return Err("it is not the Secret that was read");
         }
         let own = Arc::make_mut(own);
-        let data = own.data.get_or_insert_default();
-        for (key, value) in &new.values {
-            match value {
-                Some(value) => drop(data.insert((*key).to_owned(), ByteString(value.expose().to_vec()))),
-                None => drop(data.remove(*key)),
-            }
-        }
-        let digest = format!("given-{}", hex::encode(&Sha256::digest(json!(data).to_string())[..4]));
-        let annotations = own.metadata.annotations.get_or_insert_default();
-        annotations.insert(names::secret::TAKEN_FROM.to_owned(), new.taken.clone());
-        if !new.values.is_empty() {
-            annotations.insert(names::secret::REVISION.to_owned(), digest);
-        }
+        super::overwritten::write(own, new);
         own.metadata.resource_version = Some(number.to_string());
         Ok(())
     }
@@ -426,7 +415,9 @@ fn credentials_that_were_lost_are_drawn_anew_and_brought_into_force() {
 fn a_pod_from_before_revisions_goes_on_with_what_it_read() {
     let mut world = serving();
     // As an operator without revisions left everything.
-    Arc::make_mut(world.children.secret.as_mut().unwrap()).metadata.annotations = None;
+    let own = Arc::make_mut(world.children.secret.as_mut().unwrap());
+    own.metadata.annotations = None;
+    own.data.as_mut().unwrap().remove(names::secret::WRITTEN).unwrap();
     world.children.stateful_set = None;
     let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
     let annotations = pod.metadata.annotations.as_mut().unwrap();

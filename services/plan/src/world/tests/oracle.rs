@@ -334,7 +334,7 @@ fn status(world: &World) -> Value {
 }
 
 /// Fields that count, hashes over such, and what only those have who have served before.
-const COUNTED: [&str; 16] = [
+const COUNTED: [&str; 17] = [
     "uid",
     "resourceVersion",
     "generation",
@@ -344,6 +344,7 @@ const COUNTED: [&str; 16] = [
     names::TEMPLATE,
     names::secret::REVISION,
     names::secret::TAKEN_FROM,
+    names::secret::WRITTEN,
     names::secret::DRAWN,
     names::UPGRADE,
     names::SERVED_FROM,

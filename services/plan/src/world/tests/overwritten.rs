@@ -1,0 +1,224 @@
+//! What somebody writes over in the operator's own Secret, takes out of it or puts into it: it is as it was written by one more
+//! write, and nobody is restarted.
+
+use std::sync::Arc;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use resources::names;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::credentials::{in_force, jwk, opens_ilp, watched, written};
+use super::model::World;
+use super::operations::change;
+use super::{check_serving, pass, serving, settle};
+use crate::secrets::{self, NewCredentials};
+use crate::{Children, Plan, Step};
+
+/// The Secret as the operator makes it.
+pub(super) fn held(body: Value) -> Secret {
+    let mut own: Secret = serde_json::from_value(body).unwrap();
+    let annotations = own.metadata.annotations.as_ref();
+    let revision = annotations.and_then(|found| found.get(names::secret::REVISION)).cloned();
+    let data = own.data.get_or_insert_default();
+    let copy = secrets::copy(revision.as_deref(), data.clone());
+    data.insert(names::secret::WRITTEN.to_owned(), copy);
+    own
+}
+
+/// What the operator writes into it. The same values are the same revision.
+pub(super) fn write(own: &mut Secret, new: &NewCredentials) {
+    let mut after = own.clone();
+    new.write(&mut after, "");
+    let mut data = after.data.unwrap_or_default();
+    data.remove(names::secret::WRITTEN);
+    let digest = hex::encode(&Sha256::digest(json!(data).to_string())[..4]);
+    new.write(own, &format!("given-{digest}"));
+}
+
+/// What is remembered of it.
+pub(super) fn judge(children: &mut Children) {
+    if let Some(own) = &mut children.secret {
+        secrets::judge(Arc::make_mut(own));
+    }
+}
+
+/// What somebody does to the Secret.
+type Hand = fn(&mut Secret);
+
+fn put(own: &mut Secret, key: &str, value: Option<&str>) {
+    let data = own.data.get_or_insert_default();
+    data.remove(key);
+    data.extend(value.map(|value| (key.to_owned(), ByteString(value.as_bytes().to_vec()))));
+}
+
+fn revise(own: &mut Secret, revision: Option<&str>) {
+    let annotations = own.metadata.annotations.get_or_insert_default();
+    annotations.remove(names::secret::REVISION);
+    annotations.extend(revision.map(|text| (names::secret::REVISION.to_owned(), text.to_owned())));
+}
+
+fn meddle(world: &mut World, hand: Hand) {
+    let version = world.next().to_string();
+    let own = Arc::make_mut(world.children.secret.as_mut().unwrap());
+    hand(own);
+    own.metadata.resource_version = Some(version);
+}
+
+const HANDS: [(&str, Hand); 11] = [
+    ("a drawn password", |own| put(own, "http-password", Some("theirs"))),
+    ("a given password", |own| put(own, "pg-password", Some("theirs"))),
+    ("the name of a user", |own| put(own, "pg-user", Some("eve"))),
+    ("a drawn password taken out", |own| put(own, "http-password", None)),
+    ("a reader taken out", |own| put(own, "pg-readonly-password", None)),
+    ("keys", |own| put(own, "ilp-keys", Some("theirs ec-p-256-sha256 x y\n"))),
+    ("keys taken out", |own| put(own, "ilp-keys", None)),
+    ("everything taken out", |own| {
+        own.data.as_mut().unwrap().retain(|key, _| key == names::secret::WRITTEN);
+    }),
+    ("the revision", |own| revise(own, Some("theirs"))),
+    ("the revision taken off", |own| revise(own, None)),
+    ("every annotation taken off", |own| {
+        own.metadata.annotations = None;
+        put(own, "http-password", Some("theirs"));
+    }),
+];
+
+/// A database with every credential: one of them drawn, the others given.
+fn given() -> World {
+    let mut world = serving();
+    world.login("own", "psql", ("ada", "first"));
+    world.login("reads", "psql-readonly", ("bob", "reads"));
+    world.key("keys", &[jwk("k1", 0)]);
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    world
+}
+
+/// Whether a plan writes credentials, and whether that puts right what somebody did.
+fn writes(planned: &Plan) -> Option<bool> {
+    let mut actions = planned.actions.iter();
+    let found = actions.find(|action| matches!(action.step, Step::SetCredentials(_)));
+    found.map(|action| action.puts_right)
+}
+
+fn passwords(world: &World) -> [Option<String>; 2] {
+    ["pg-password", "http-password"].map(|key| written(world, key))
+}
+
+#[test]
+fn whatever_somebody_changes_is_as_it_was_by_one_write_and_without_a_restart() {
+    for (what, hand) in HANDS {
+        let mut world = given();
+        let (own, process, set) = (
+            world.children.secret.clone().unwrap(),
+            world.process.clone(),
+            world.children.stateful_set.clone(),
+        );
+        meddle(&mut world, hand);
+        let planned = pass(&mut world, &mut 0, None, false);
+        assert_eq!(writes(&planned), Some(true), "{what}: {:?}", planned.actions);
+        assert_eq!(world.children.secret.as_ref().unwrap().data, own.data, "{what}");
+        let stops = watched(&mut world, |world, _| assert!(opens_ilp(world), "{what}: shut"));
+        assert_eq!(stops, 0, "{what}");
+        let after = world.children.secret.as_ref().unwrap();
+        assert_eq!(
+            (&after.data, &after.metadata.annotations),
+            (&own.data, &own.metadata.annotations),
+            "{what}"
+        );
+        assert_eq!((&world.process, &world.children.stateful_set), (&process, &set), "{what}");
+        check_serving(&world, None);
+    }
+}
+
+#[test]
+fn keys_that_somebody_puts_in_open_no_port() {
+    let mut world = serving();
+    let process = world.process.clone();
+    meddle(&mut world, |own| put(own, "ilp-keys", Some("theirs ec-p-256-sha256 x y\n")));
+    let stops = watched(&mut world, |world, _| assert!(!opens_ilp(world), "open by somebody's keys"));
+    assert_eq!((stops, written(&world, "ilp-keys"), world.process), (0, None, process));
+}
+
+#[test]
+fn nobody_is_started_with_what_somebody_wrote() {
+    let begins: [fn(&mut World); 3] = [
+        |world| change(world, |spec| spec.restart_nonce = Some("once".to_owned())),
+        |world| change(world, |spec| "m7i.xlarge".clone_into(&mut spec.compute.instance_type)),
+        |world| world.children.pod = None,
+    ];
+    for begin in begins {
+        let mut world = given();
+        begin(&mut world);
+        let before = passwords(&world);
+        for _ in 0..12 {
+            meddle(&mut world, |own| put(own, "http-password", Some("theirs")));
+            pass(&mut world, &mut 0, None, false);
+            world.tick();
+            let knows = world.process.is_none() || in_force(&world, "http-password") == before[1];
+            assert!(knows, "started with somebody's password");
+        }
+        settle(&mut world, None, false);
+        assert_eq!(passwords(&world), before);
+    }
+}
+
+#[test]
+fn a_rotation_is_carried_out_whatever_somebody_writes_meanwhile() {
+    for at in 0..9 {
+        let mut world = given();
+        world.login("own", "psql", ("ada", "second"));
+        for number in 0..9 {
+            if number == at {
+                meddle(&mut world, |own| {
+                    put(own, "pg-password", Some("theirs"));
+                    put(own, "http-password", Some("theirs"));
+                });
+            }
+            pass(&mut world, &mut 0, None, false);
+            world.tick();
+        }
+        settle(&mut world, None, false);
+        assert_eq!(passwords(&world), ["second", "drawn-1"].map(|value| Some(value.to_owned())), "{at}");
+        let known = ["pg-password", "http-password"].map(|key| in_force(&world, key));
+        assert_eq!(known, passwords(&world), "{at}");
+        check_serving(&world, None);
+    }
+}
+
+#[test]
+fn a_copy_that_is_missing_or_spoilt_is_made_once_more_and_only_a_spoilt_one_is_counted() {
+    let hands: [(Hand, bool); 2] = [
+        (|own| put(own, names::secret::WRITTEN, None), false),
+        (|own| put(own, names::secret::WRITTEN, Some("theirs")), true),
+    ];
+    for (hand, counts) in hands {
+        let mut world = given();
+        let (data, process) = (world.children.secret.as_ref().unwrap().data.clone(), world.process.clone());
+        meddle(&mut world, hand);
+        let planned = pass(&mut world, &mut 0, None, false);
+        assert_eq!(writes(&planned), Some(counts), "{:?}", planned.actions);
+        assert_eq!(watched(&mut world, |_, planned| assert_eq!(writes(planned), None)), 0);
+        assert_eq!((&world.children.secret.as_ref().unwrap().data, &world.process), (&data, &process));
+    }
+}
+
+/// An operator from before there were copies writes values and their revision, and leaves the copy of before.
+#[test]
+fn what_an_older_operator_wrote_stays_in_force() {
+    let mut world = given();
+    meddle(&mut world, |own| {
+        put(own, "pg-password", Some("second"));
+        revise(own, Some("older"));
+    });
+    let planned = pass(&mut world, &mut 0, None, false);
+    assert_eq!(writes(&planned), Some(false), "{:?}", planned.actions);
+    assert_eq!(watched(&mut world, |_, _| {}), 1);
+    assert_eq!(in_force(&world, "pg-password").as_deref(), Some("second"));
+    // From then on it is held.
+    meddle(&mut world, |own| put(own, "pg-password", Some("theirs")));
+    assert_eq!(watched(&mut world, |_, _| {}), 0);
+    assert_eq!(written(&world, "pg-password").as_deref(), Some("second"));
+}
