@@ -1,9 +1,6 @@
 //! What a hand changes or takes away of the disk's object, the credentials, the pod and the routes: ours comes back, and what was
 //! not touched stays as it was.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -81,33 +78,37 @@ async fn the_disks_object_is_put_right_and_made_again_for_the_same_disk_and_clai
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn credentials_that_somebody_deletes_are_drawn_anew_and_brought_into_force() {
+async fn credentials_that_somebody_takes_out_come_back_and_those_deleted_are_drawn_anew() {
     let (mut subject, _others) = served("drawn").await;
     let _operator = subject.rig.start().await;
     subject.carried_out(Phase::Ready).await;
     let secrets: Api<Secret> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
     let own = names::credentials(&subject.name);
-    let drawn = async |before: &BTreeMap<String, ByteString>, lost: &[&str]| {
-        eventually(PATIENCE, &format!("{lost:?} to be drawn"), async || {
-            let data = secrets.get_opt(&own).await.unwrap()?.data?;
-            lost.iter().all(|key| data.contains_key(*key) && data[*key] != before[*key]).then_some(data)
-        })
-        .await
-    };
     let (before, first) = (secrets.get(&own).await.unwrap(), subject.pod().await);
     let values = before.data.clone().unwrap();
-    let none = json!({ "data": { names::secret::PG_PASSWORD: null } });
-    secrets.patch(&own, &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
-    let mut found = drawn(&values, &[names::secret::PG_PASSWORD]).await;
-    let second = restarted(&subject, &first).await;
-    assert_eq!(secrets.get(&own).await.unwrap().uid(), before.uid());
-    found.insert(names::secret::PG_PASSWORD.to_owned(), values[names::secret::PG_PASSWORD].clone());
-    assert_eq!(found, values, "another key was drawn, too");
+    let lost = [names::secret::PG_PASSWORD, names::secret::HTTP_PASSWORD];
+    let none = json!({ "data": { lost[0]: null } });
+    let without = secrets.patch(&own, &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
+    assert!(!without.data.unwrap().contains_key(lost[0]));
+    eventually(PATIENCE, "what was taken out to come back", async || {
+        (secrets.get(&own).await.unwrap().data.as_ref() == Some(&values)).then_some(())
+    })
+    .await;
+    subject.carried_out(Phase::Ready).await;
+    let pod = subject.pod().await;
+    assert_eq!(
+        (pod.uid(), pod.metadata.deletion_timestamp),
+        (first.uid(), None),
+        "restarted for what it knows"
+    );
 
-    let values = secrets.get(&own).await.unwrap().data.unwrap();
     secrets.delete(&own, &DeleteParams::default()).await.unwrap();
-    drawn(&values, &[names::secret::PG_PASSWORD, names::secret::HTTP_PASSWORD]).await;
-    restarted(&subject, &second).await;
+    eventually(PATIENCE, "others to be drawn", async || {
+        let data = secrets.get_opt(&own).await.unwrap()?.data?;
+        lost.iter().all(|key| data.contains_key(*key) && data[*key] != values[*key]).then_some(())
+    })
+    .await;
+    restarted(&subject, &first).await;
     let after = secrets.get(&own).await.unwrap();
     assert_eq!(after.labels(), before.labels());
     let mark = |secret: &Secret| secret.annotations().get(names::RESOURCE).cloned();

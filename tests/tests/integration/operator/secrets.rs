@@ -1,6 +1,8 @@
 //! Credentials that others give: taken over from Secrets on a real API server, brought into force by one restart that was told
 //! before, and shown to nobody. The test stands in for the machine, the kubelet and Kubernetes' own controllers.
 
+mod overwritten;
+
 use axum::http::Method;
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use k8s_openapi::api::events::v1::Event;

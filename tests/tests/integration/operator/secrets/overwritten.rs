@@ -1,0 +1,139 @@
+//! What a hand writes over in the operator's own Secret, on a real API server: whoever gave it, it is put right without a restart,
+//! counted and told; and who does it again and again is told and not fought.
+
+use std::time::Duration;
+
+use axum::http::Method;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use resources::names::{self, condition};
+use serde_json::{Value, json};
+use testkit::{eventually, unique};
+
+use super::super::edits::behind;
+use super::super::fields::at_rest;
+use super::super::rig::PATIENCE;
+use super::super::subject::Subject;
+use super::CANARY;
+
+/// What somebody writes over values, plain and as it is shown.
+const THEIRS: (&str, &str) = ("theirs-giraffe-17", "dGhlaXJzLWdpcmFmZmUtMTc=");
+
+/// What hands do, one after the other.
+fn hands() -> [(&'static str, Value); 6] {
+    let theirs = json!(ByteString(THEIRS.0.as_bytes().to_vec()));
+    [
+        ("a given password", json!({ "data": { names::secret::PG_PASSWORD: theirs } })),
+        ("a drawn password", json!({ "data": { names::secret::HTTP_PASSWORD: theirs } })),
+        ("a user", json!({ "data": { names::secret::HTTP_USER: theirs } })),
+        ("a password taken out", json!({ "data": { names::secret::HTTP_PASSWORD: null } })),
+        ("the copy", json!({ "data": { names::secret::WRITTEN: theirs } })),
+        ("the revision", json!({ "metadata": { "annotations": { names::secret::REVISION: "theirs" } } })),
+    ]
+}
+
+async fn write(secrets: &Api<Secret>, name: &str, change: &Value) -> Secret {
+    let somebody = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
+    secrets.patch(name, &somebody, &Patch::Merge(change)).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_somebody_writes_over_is_put_right_without_a_restart() {
+    let mut subject = Subject::new(&unique("overwritten")).await;
+    let (operator, _front) = behind(&subject.rig).await;
+    subject.serving().await;
+    let first = subject.pod().await;
+    subject.login("own", CANARY).await;
+    let pod = subject.restarted(&first).await;
+    let (secrets, own) = (subject.secrets(), names::credentials(&subject.name));
+    let before = secrets.get(&own).await.unwrap();
+    let counted = async || operator.metric("slipway_drift_corrections_total", "kind=\"Secret\"").await;
+    let start = counted().await;
+    for (what, change) in hands() {
+        at_rest(&subject, &operator).await;
+        let is_back = |found: &Secret| {
+            found.data == before.data && found.metadata.annotations == before.metadata.annotations
+        };
+        assert!(!is_back(&write(&secrets, &own, &change).await), "{what}: nothing was changed");
+        eventually(PATIENCE, &format!("{what} to be put right"), async || {
+            is_back(&secrets.get(&own).await.unwrap()).then_some(())
+        })
+        .await;
+    }
+    at_rest(&subject, &operator).await;
+    // Where the operator hears of the hand before it hears that the database is at rest again nothing is counted.
+    eventually(PATIENCE, "corrections to be counted", async || (counted().await > start).then_some(())).await;
+    let after = subject.pod().await;
+    assert_eq!((after.metadata.uid, after.metadata.deletion_timestamp), (pod.metadata.uid, None));
+    subject.rests().await;
+    told_without_a_value(&subject, &operator.log()).await;
+    subject.purge().await;
+}
+
+/// Who looks at the resource's events sees what was changed, and nobody sees to what.
+async fn told_without_a_value(subject: &Subject, log: &str) {
+    let events: Api<Event> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    let told = eventually(PATIENCE, "an event", async || {
+        let events = serde_json::to_string(&events.list(&ListParams::default()).await.ok()?).unwrap();
+        let all = [names::secret::PG_PASSWORD, names::secret::HTTP_PASSWORD];
+        all.iter().all(|key| events.contains(&format!("somebody changed {key}"))).then_some(events)
+    })
+    .await;
+    for text in [told.as_str(), log] {
+        for value in [CANARY, THEIRS.0, THEIRS.1] {
+            assert!(!text.contains(value), "{value} is shown");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_writes_over_a_password_again_and_again_is_told_and_not_fought() {
+    let mut subject = Subject::new(&unique("rotated")).await;
+    let (operator, front) = behind(&subject.rig).await;
+    // Who is told late of a repair makes it once more, as often as it looks meanwhile.
+    front.tell_before_answers();
+    subject.serving().await;
+    let pod = subject.pod().await;
+    let writes =
+        || front.seen(|seen| seen.method == Method::PATCH && seen.path.contains("-credentials?")).len();
+    let before = writes();
+    let rotator = tokio::spawn(rotate(subject.secrets(), names::credentials(&subject.name)));
+    let (api, name) = (subject.rig.as_admin(), subject.name.clone());
+    let text = eventually(PATIENCE, "a word about the other", async || {
+        let found = api.get(&name).await.unwrap().status?;
+        let found = found.conditions.into_iter().find(|found| found.type_ == condition::CONTENDED)?;
+        (found.status == "True").then_some(found.message)
+    })
+    .await;
+    assert!(text.contains("/data/http-password") && text.contains("rotator"), "{text}");
+    assert!(!text.contains(THEIRS.0) && !text.contains(THEIRS.1), "{text}");
+    let fought = writes() - before;
+    // Three, and those that came because the operator, or the other one, looked late all the same.
+    assert!((1..=8).contains(&fought), "{fought} writes");
+    eventually(PATIENCE, "what is fought over to be counted", async || {
+        (operator.metric("slipway_contended_objects", "Secret").await > 0.0).then_some(())
+    })
+    .await;
+    assert_eq!(writes() - before, fought, "it is fought on");
+    rotator.abort();
+    assert!(rotator.await.unwrap_err().is_cancelled());
+    assert_eq!(subject.pod().await.metadata.uid, pod.metadata.uid);
+    subject.purge().await;
+}
+
+/// Somebody who wants another password, whatever it takes.
+async fn rotate(secrets: Api<Secret>, own: String) {
+    let rotator = PatchParams { field_manager: Some("rotator".to_owned()), ..PatchParams::default() };
+    let theirs = ByteString(THEIRS.0.as_bytes().to_vec());
+    let change = json!({ "data": { names::secret::HTTP_PASSWORD: theirs } });
+    loop {
+        let found = secrets.get(&own).await.unwrap().data.unwrap_or_default();
+        if found.get(names::secret::HTTP_PASSWORD) != Some(&theirs) {
+            secrets.patch(&own, &rotator, &Patch::Merge(&change)).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
