@@ -8,7 +8,7 @@ use resources::names;
 use super::drawn::drawn_keys;
 use super::{Claim, Credential, DrawnKey, IN_DOUBT, Origin, Secrets, Taken};
 use crate::few::few;
-use crate::{Observed, Validated};
+use crate::{Goal, Observed, Validated};
 
 /// What is known of a Secret without having read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,9 +139,11 @@ impl<'a> View<'a> {
         self.own.metadata.annotations.as_ref()?.get(names::secret::REVISION)
     }
 
-    /// Whether the values of the own Secret have to be looked at, because they are not known to be as they were written.
+    /// Whether the values of the own Secret have to be looked at, because they are not known to be as they were written. Of a
+    /// database that is not to serve nothing is read: they are looked at before it starts again.
     pub(super) fn is_in_doubt(&self) -> bool {
-        self.own.metadata.annotations.as_ref().is_some_and(|found| found.contains_key(IN_DOUBT))
+        let annotations = self.own.metadata.annotations.as_ref();
+        self.validated.goal == Goal::Serve && annotations.is_some_and(|found| found.contains_key(IN_DOUBT))
     }
 
     /// Ids of keys that were drawn and that nobody asks for any more.

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use resources::names;
+use resources::{RunState, names};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::credentials::{in_force, jwk, opens_ilp, watched, written};
 use super::model::World;
-use super::operations::change;
+use super::operations::{become_, change};
 use super::{check_serving, pass, serving, settle};
+use crate::fixture::validated;
 use crate::secrets::{self, NewCredentials};
 use crate::{Children, Plan, Step};
 
@@ -144,25 +145,43 @@ fn keys_that_somebody_puts_in_open_no_port() {
 
 #[test]
 fn nobody_is_started_with_what_somebody_wrote() {
-    let begins: [fn(&mut World); 3] = [
+    let begins: [fn(&mut World); 2] = [
         |world| change(world, |spec| spec.restart_nonce = Some("once".to_owned())),
         |world| change(world, |spec| "m7i.xlarge".clone_into(&mut spec.compute.instance_type)),
-        |world| world.children.pod = None,
     ];
     for begin in begins {
         let mut world = given();
         begin(&mut world);
         let before = passwords(&world);
         for _ in 0..12 {
-            meddle(&mut world, |own| put(own, "http-password", Some("theirs")));
             pass(&mut world, &mut 0, None, false);
+            // After each write: whoever were stopped now would be started with it.
+            meddle(&mut world, |own| put(own, "http-password", Some("theirs")));
             world.tick();
-            let knows = world.process.is_none() || in_force(&world, "http-password") == before[1];
-            assert!(knows, "started with somebody's password");
+            assert_eq!(in_force(&world, "http-password"), before[1], "started with somebody's password");
         }
         settle(&mut world, None, false);
         assert_eq!(passwords(&world), before);
+        assert_eq!(in_force(&world, "http-password"), before[1]);
     }
+}
+
+#[test]
+fn what_somebody_writes_into_one_that_is_paused_is_put_right_before_it_starts() {
+    let mut world = given();
+    let before = passwords(&world);
+    become_(&mut world, RunState::Paused);
+    settle(&mut world, None, false);
+    meddle(&mut world, |own| put(own, "http-password", Some("theirs")));
+    let names = secrets::to_read(&validated(&world.resource), &world.look());
+    assert!(names.is_empty(), "nobody needs what is in it: {names:?}");
+    let planned = pass(&mut world, &mut 0, None, false);
+    assert!(planned.is_settled(), "{:?}", planned.actions);
+    become_(&mut world, RunState::Running);
+    settle(&mut world, None, false);
+    assert_eq!(passwords(&world), before);
+    assert_eq!(in_force(&world, "http-password"), before[1]);
+    check_serving(&world, None);
 }
 
 #[test]
