@@ -113,13 +113,14 @@ pub fn copy(revision: Option<&str>, values: impl IntoIterator<Item = (String, By
 /// Notes on the operator's Secret, as it is on the server, whether it has to be read before anything is decided about it. Then its
 /// values may be forgotten.
 pub fn judge(secret: &mut Secret) {
-    let verdict = Verdict::of_secret(secret);
+    // One that nobody can change takes no copy either, and needs none.
+    let is_fixed = secret.immutable == Some(true);
+    let is_in_doubt = !is_fixed && Verdict::of_secret(secret) != Verdict::AsWritten;
     let annotations = &mut secret.metadata.annotations;
-    match verdict {
-        Verdict::AsWritten => drop(annotations.as_mut().and_then(|found| found.remove(IN_DOUBT))),
-        Verdict::Unheld | Verdict::Torn | Verdict::Changed(_) => {
-            annotations.get_or_insert_default().insert(IN_DOUBT.to_owned(), "true".to_owned());
-        }
+    if is_in_doubt {
+        annotations.get_or_insert_default().insert(IN_DOUBT.to_owned(), "true".to_owned());
+    } else if let Some(found) = annotations {
+        found.remove(IN_DOUBT);
     }
 }
 
@@ -310,6 +311,17 @@ mod tests {
         let was = all.map(|key| format!("{key}!"));
         let all: Vec<_> = all.into_iter().zip(was.iter().map(|was| Some(was.as_str()))).collect();
         check("everything but the copy", bare, &changed(&all));
+    }
+
+    #[test]
+    fn what_nobody_can_change_is_not_doubted() {
+        let is_in_doubt = |immutable: Option<bool>| {
+            let mut secret = Secret { immutable, ..written() };
+            put(&mut secret, names::secret::WRITTEN, None);
+            judge(&mut secret);
+            secret.metadata.annotations.unwrap().contains_key(IN_DOUBT)
+        };
+        assert_eq!([None, Some(false), Some(true)].map(is_in_doubt), [true, true, false]);
     }
 
     #[test]
