@@ -129,7 +129,8 @@ pub fn is_changed(secret: &Secret) -> bool {
     matches!(Verdict::of_secret(secret), Verdict::Changed(_))
 }
 
-/// The keys that the operator writes.
+/// The keys that the operator writes. Whoever adds one has to tell it from what somebody put in: a copy that an operator from before
+/// wrote under the same revision lacks it.
 fn keys() -> impl Iterator<Item = &'static str> {
     Credential::ALL.into_iter().flat_map(|credential| credential.keys().iter().copied())
 }
