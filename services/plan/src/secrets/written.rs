@@ -113,9 +113,7 @@ pub fn copy(revision: Option<&str>, values: impl IntoIterator<Item = (String, By
 /// Notes on the operator's Secret, as it is on the server, whether it has to be read before anything is decided about it. Then its
 /// values may be forgotten.
 pub fn judge(secret: &mut Secret) {
-    // One that nobody can change takes no copy either, and needs none.
-    let is_fixed = secret.immutable == Some(true);
-    let is_in_doubt = !is_fixed && Verdict::of_secret(secret) != Verdict::AsWritten;
+    let is_in_doubt = !is_fixed(secret) && Verdict::of_secret(secret) != Verdict::AsWritten;
     let annotations = &mut secret.metadata.annotations;
     if is_in_doubt {
         annotations.get_or_insert_default().insert(IN_DOUBT.to_owned(), "true".to_owned());
@@ -126,7 +124,12 @@ pub fn judge(secret: &mut Secret) {
 
 /// Whether somebody changed what was written into the operator's Secret, and it can be put right.
 pub fn is_changed(secret: &Secret) -> bool {
-    matches!(Verdict::of_secret(secret), Verdict::Changed(_))
+    !is_fixed(secret) && matches!(Verdict::of_secret(secret), Verdict::Changed(_))
+}
+
+/// Whether nobody can change its values any more. Such a one takes no copy either, and needs none.
+fn is_fixed(secret: &Secret) -> bool {
+    secret.immutable == Some(true)
 }
 
 /// The keys that the operator writes. Whoever adds one has to tell it from what somebody put in: a copy that an operator from before
@@ -316,13 +319,14 @@ mod tests {
 
     #[test]
     fn what_nobody_can_change_is_not_doubted() {
-        let is_in_doubt = |immutable: Option<bool>| {
+        let found = |immutable: Option<bool>| {
             let mut secret = Secret { immutable, ..written() };
-            put(&mut secret, names::secret::WRITTEN, None);
+            put(&mut secret, "pg-password", None);
+            let is_changed = is_changed(&secret);
             judge(&mut secret);
-            secret.metadata.annotations.unwrap().contains_key(IN_DOUBT)
+            (is_changed, secret.metadata.annotations.unwrap().contains_key(IN_DOUBT))
         };
-        assert_eq!([None, Some(false), Some(true)].map(is_in_doubt), [true, true, false]);
+        assert_eq!([None, Some(false), Some(true)].map(found), [(true, true), (true, true), (false, false)]);
     }
 
     #[test]
