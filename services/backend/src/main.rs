@@ -9,6 +9,10 @@ use backend::{serve, tokens, topics};
 use clap::Parser as _;
 use store::Role;
 
+/// What one thread allocates another one frees, which glibc's allocator does slowly and gives little of back.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     runtime::install_crypto();
     let cli = Cli::parse();

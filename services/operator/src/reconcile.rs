@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cloud::Protection;
+use domain::Violations;
 use plan::{Observed, Part, Plan, Rehearsal, State, Subject, Unseen, Validated, Work};
 use resources::{QuestDB, QuestDBStatus};
 
@@ -117,13 +118,7 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     let in_force = || context.caches.in_force(&subject);
     let validated = match plan::validate_over(resource, subject.clone(), &context.settings, in_force) {
         Ok(validated) => validated,
-        Err(violations) => {
-            let seen = context.caches.children(&subject);
-            let mut status = plan::refused(resource, &seen, &violations, context.clock.now());
-            plan::rehearse_refused(resource, &violations, &context.settings, in_force).tell(&mut status);
-            report::write(context, resource, status, None).await?;
-            return Ok(Next::Rest(slot(context, resource).within(context.resync)));
-        }
+        Err(violations) => return Box::pin(refuse(context, resource, &subject, &violations)).await,
     };
     let mut observed = observe::observe(context, resource, &validated).await?;
     let mut plan = plan::plan(resource, &validated, &observed, &context.settings);
@@ -156,6 +151,21 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     }
     report::write(context, resource, status, written.resource_version.as_deref()).await?;
     Ok(next)
+}
+
+/// Tells what cannot be carried out of a spec, and does nothing else.
+async fn refuse(
+    context: &Context,
+    resource: &QuestDB,
+    subject: &Subject,
+    violations: &Violations,
+) -> Result<Next, Error> {
+    let seen = context.caches.children(subject);
+    let in_force = || context.caches.in_force(subject);
+    let mut status = plan::refused(resource, &seen, violations, context.clock.now());
+    plan::rehearse_refused(resource, violations, &context.settings, in_force).tell(&mut status);
+    report::write(context, resource, status, None).await?;
+    Ok(Next::Rest(slot(context, resource).within(context.resync)))
 }
 
 /// Whether a pass that failed has only other words for what was said a moment ago. A status that is written asks for a look at

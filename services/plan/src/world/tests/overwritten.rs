@@ -186,15 +186,16 @@ fn what_somebody_writes_into_one_that_is_paused_is_put_right_before_it_starts() 
 
 #[test]
 fn a_rotation_is_carried_out_whatever_somebody_writes_meanwhile() {
+    let both: Hand = |own| {
+        put(own, "pg-password", Some("theirs"));
+        put(own, "http-password", Some("theirs"));
+    };
     for at in 0..9 {
         let mut world = given();
         world.login("own", "psql", ("ada", "second"));
         for number in 0..9 {
             if number == at {
-                meddle(&mut world, |own| {
-                    put(own, "pg-password", Some("theirs"));
-                    put(own, "http-password", Some("theirs"));
-                });
+                meddle(&mut world, both);
             }
             pass(&mut world, &mut 0, None, false);
             world.tick();
