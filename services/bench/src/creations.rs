@@ -4,8 +4,14 @@
 //! StatefulSet and their Services, on the real API server, in an AWS region that takes no time. Whoever does them, they count: the
 //! resource itself and its machine that joins as a Node are written meanwhile, too. What the operator writes beyond them does not
 //! count. Anchor: the lower of two rates: what five times the twenty databases a second take that an operator written with client-go
-//! makes at most (it may ask twenty times a second for each kind), and three quarters of what a bare loop of applies reaches on the
-//! same API server.
+//! makes at most (it may ask twenty times a second for each kind), and three quarters of the bare rate.
+//!
+//! The bare rate is that of the same writes by a loop that knows nothing (`bare.rs`): all fifteen for each of as many databases, with the
+//! bodies of an operator, in its order, one after the other for a database, and as many databases at once as resources are applied at
+//! once. It has no watch, reads nothing, decides nothing and says nothing of how far it is. A loop that applies resources alone, as B1
+//! has it, is no measure of this: its writes are others, all of one kind, and one of them costs the API server less than one of these
+//! does on average. A Service takes an address, which is more than one write to etcd, and every other kind is decoded, defaulted,
+//! validated and merged in its own way.
 //!
 //! `requests` (B8): requests by which the operator wrote to the API server meanwhile, for each database. All of them count, also those that
 //! were refused and those that say how far a database is; only its Lease is nobody's. Anchor: those that are needed. The phase Ready and
@@ -19,12 +25,14 @@
 //! bytes of these objects, without what the API server notes of their managers. [`crate::serving`] has the same of more of them; the
 //! databases of B9o to B12 are paused.
 
+mod bare;
 mod objects;
 mod place;
+mod written;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 
 use self::place::Place;
 use crate::ground::Ground;
@@ -32,8 +40,6 @@ use crate::memory::{BASE, FACTOR};
 use crate::meter::real;
 use crate::pace::until;
 use crate::process::Process;
-use crate::resource::Floor;
-use crate::specimen::Specimen;
 use crate::{Results, Slice};
 
 const DATABASES: usize = 200;
@@ -48,7 +54,7 @@ const LEAST: usize = OBJECTS + 1;
 const IN_FLIGHT: usize = 16;
 /// Databases a second that client-go allows by default, five times over.
 const LIMITED: f64 = 5.0 * 20.0;
-/// Share of a bare loop.
+/// Share of the bare rate.
 const SHARE: f64 = 0.75;
 /// How long all of it may take.
 const MADE: Duration = Duration::from_mins(10);
@@ -79,20 +85,15 @@ pub async fn measure(slice: Slice) -> anyhow::Result<Results> {
 }
 
 async fn anchor(ground: &Ground) -> anyhow::Result<f64> {
-    let specimen = Specimen::make(ground).await?;
-    let floor = Floor::prepare(ground, &specimen).await?;
-    let times = floor.saturate(DATABASES * 10, IN_FLIGHT).await;
-    floor.clear().await?;
-    let times = times?;
-    let (first, last) = times.iter().min().zip(times.iter().max()).context("too few resources")?;
-    let bare = real(times.len()) / last.duration_since(*first).as_secs_f64();
-    ground.sweep().await?;
-    Ok((LIMITED * real(NEEDED)).min(SHARE * bare))
+    let place = Place::prepare(ground, bare::specimen()).await?;
+    let bare = bare::rate(&place, DATABASES).await;
+    place.clear().await?;
+    Ok((LIMITED * real(NEEDED)).min(SHARE * bare?))
 }
 
 /// Has an operator make so many databases, and takes them away again.
 pub(crate) async fn make(ground: &Ground, count: usize) -> anyhow::Result<Made> {
-    let place = Place::prepare(ground, count).await?;
+    let place = Place::prepare(ground, place::numbered(count)).await?;
     let made = made(&place).await;
     place.clear().await?;
     made

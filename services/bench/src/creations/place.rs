@@ -8,8 +8,8 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
-use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use resources::{QuestDB, names};
 use serde_json::json;
 use testkit::{ClusterFacts, unique};
@@ -27,33 +27,42 @@ use crate::region::{self, Launched, Region};
 const SERVICES: usize = 2;
 
 /// Names of the resources, by the databases that they stand for.
-type Names = BTreeMap<String, String>;
+pub(super) type Names = BTreeMap<String, String>;
+
+/// New databases, with resources of these names.
+pub(super) fn named(names: impl Iterator<Item = String>) -> Names {
+    names.map(|name| (uuid::Uuid::now_v7().to_string(), name)).collect()
+}
+
+/// So many new databases.
+pub(super) fn numbered(count: usize) -> Names {
+    named((0..count).map(|number| format!("db-{number}")))
+}
 
 /// Where they are made.
 pub(super) struct Place {
-    admin: kube::Client,
+    /// As who operators write here.
+    pub(super) admin: kube::Client,
     /// Nobody else may write the spec of what is managed.
     provisioner: kube::Client,
     facts: &'static ClusterFacts,
-    namespace: String,
+    pub(super) namespace: String,
     /// The cluster's name in AWS.
     cluster: String,
     region: Region,
-    resources: Names,
+    pub(super) resources: Names,
     /// Those that join.
     machines: JoinHandle<anyhow::Result<()>>,
 }
 
 impl Place {
-    /// For so many, none of which is there yet.
-    pub(super) async fn prepare(ground: &Ground, count: usize) -> anyhow::Result<Self> {
+    /// For these, none of which is there yet.
+    pub(super) async fn prepare(ground: &Ground, resources: Names) -> anyhow::Result<Self> {
         let (admin, facts) = (ground.admin.clone(), ground.cluster);
         let namespace = testkit::temporary_namespace(&admin, "bench-creations").await?;
         let provisioner = testkit::client(&facts.provisioner_kubeconfig).await?;
         let (told, launched) = mpsc::unbounded_channel();
         let region = Region::start(told).await?;
-        let resources: Names =
-            (0..count).map(|number| (uuid::Uuid::now_v7().to_string(), format!("db-{number}"))).collect();
         let machines = tokio::spawn(join(admin.clone(), namespace.clone(), resources.clone(), launched));
         let cluster = unique("bench");
         Ok(Self { admin, provisioner, facts, namespace, cluster, region, resources, machines })
@@ -93,48 +102,55 @@ impl Place {
         leases.delete(names::OPERATOR, &DeleteParams::default()).await.map(drop).context("freeing the Lease")
     }
 
-    /// Applies all resources, as the provisioner does.
+    /// Applies all resources.
     pub(super) async fn apply(&self) -> anyhow::Result<()> {
-        let namespace = &self.namespace;
-        let api: &Api<QuestDB> = &Api::namespaced(self.provisioner.clone(), namespace);
         futures::stream::iter(&self.resources)
-            .map(|(database, name)| async move {
-                let object = json!({
-                    "apiVersion": "crd.questdb.io/v1", "kind": "QuestDB",
-                    "metadata": { "name": name, "namespace": namespace },
-                    "spec": {
-                        "instruction": { "id": format!("i-{name}"), "databaseId": database, "epoch": 1, "seq": 1,
-                            "render": names::RENDER, "hash": "0123456789abcdef" },
-                        "storage": { "sizeGib": 20 },
-                    },
-                });
-                let parameters = PatchParams::apply(names::PROVISIONER).force();
-                api.patch(name, &parameters, &Patch::Apply(&object)).await.context("applying")
-            })
+            .map(|(database, name)| self.apply_one(database, name))
             .buffer_unordered(IN_FLIGHT)
             .try_for_each(|_| futures::future::ok(()))
             .await
     }
 
+    /// Applies a resource, as the provisioner does.
+    pub(super) async fn apply_one(&self, database: &str, name: &str) -> anyhow::Result<QuestDB> {
+        let namespace = &self.namespace;
+        let api: Api<QuestDB> = Api::namespaced(self.provisioner.clone(), namespace);
+        let object = json!({
+            "apiVersion": "crd.questdb.io/v1", "kind": "QuestDB",
+            "metadata": { "name": name, "namespace": namespace },
+            "spec": {
+                "instruction": { "id": format!("i-{name}"), "databaseId": database, "epoch": 1, "seq": 1,
+                    "render": names::RENDER, "hash": "0123456789abcdef" },
+                "storage": { "sizeGib": 20 },
+            },
+        });
+        let parameters = PatchParams::apply(names::PROVISIONER).force();
+        api.patch(name, &parameters, &Patch::Apply(&object)).await.context("applying")
+    }
+
     /// Waits until all of them have their StatefulSet and their Services. Before the operator has asked for so many there is no use in
     /// looking, which would only keep the API server busy.
     pub(super) async fn all_made(&self, operator: &Process) -> anyhow::Result<()> {
-        let sets: Api<StatefulSet> = Api::namespaced(self.admin.clone(), &self.namespace);
-        let services: Api<Service> = Api::namespaced(self.admin.clone(), &self.namespace);
-        // Answered from the server's cache.
-        let all = ListParams::default().match_any();
         until(MADE, "all StatefulSets and Services", async || {
             ensure!(!self.machines.is_finished(), "a machine did not join");
             if operator.metric(REQUESTS, "resource=\"statefulsets\"").await? < real(self.count()) {
                 return Ok(None);
             }
-            if sets.list_metadata(&all).await?.items.len() < self.count() {
-                return Ok(None);
-            }
-            let found = services.list_metadata(&all).await?.items.len();
-            Ok((found >= self.count() * SERVICES).then_some(()))
+            Ok(self.has(self.count()).await?.then_some(()))
         })
         .await
+    }
+
+    /// Whether so many databases have their StatefulSet and their Services here.
+    pub(super) async fn has(&self, count: usize) -> anyhow::Result<bool> {
+        let sets: Api<StatefulSet> = Api::namespaced(self.admin.clone(), &self.namespace);
+        let services: Api<Service> = Api::namespaced(self.admin.clone(), &self.namespace);
+        // Answered from the server's cache.
+        let all = ListParams::default().match_any();
+        if sets.list_metadata(&all).await?.items.len() < count {
+            return Ok(false);
+        }
+        Ok(services.list_metadata(&all).await?.items.len() >= count * SERVICES)
     }
 
     /// Bytes of all their objects.
@@ -176,16 +192,31 @@ async fn join_one(
 ) -> anyhow::Result<()> {
     let tag = |key: &str| tags.get(key).cloned().unwrap_or_default();
     let (database, generation) = (tag("questdb.io/database"), tag("questdb.io/generation").parse()?);
+    let resource = resources.get(&database).context("a database of the bench")?;
+    let node = node(namespace, (&database, resource), (&id, generation))?;
+    enter(api, &node).await.map(drop)
+}
+
+/// A machine of this id and generation, which serves a database, as a Node.
+pub(super) fn node(
+    namespace: &str,
+    (database, resource): (&str, &str),
+    (machine, generation): (&str, u64),
+) -> anyhow::Result<Node> {
     let name = names::node(database.get(28..).unwrap_or_default(), generation);
-    let node: Node = serde_json::from_value(json!({
+    let node = json!({
         "metadata": { "name": name, "labels": {
-            names::LABEL_DATABASE: database, names::LABEL_NAMESPACE: namespace,
-            names::LABEL_NAME: resources.get(&database).context("a database of the bench")?,
+            names::LABEL_DATABASE: database, names::LABEL_NAMESPACE: namespace, names::LABEL_NAME: resource,
         } },
-        "spec": { "providerID": format!("aws:///{}/{id}", region::ZONE) },
-    }))?;
-    api.create(&PostParams::default(), &node).await.context("making a Node")?;
+        "spec": { "providerID": format!("aws:///{}/{machine}", region::ZONE) },
+    });
+    Ok(serde_json::from_value(node)?)
+}
+
+/// Makes a Node, and then says that it is ready, as a kubelet does.
+pub(super) async fn enter(api: &Api<Node>, node: &Node) -> anyhow::Result<Node> {
+    api.create(&PostParams::default(), node).await.context("making a Node")?;
     let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
     let parameters = PatchParams::default();
-    api.patch_status(&name, &parameters, &Patch::Merge(&ready)).await.map(drop).context("a ready Node")
+    api.patch_status(&node.name_any(), &parameters, &Patch::Merge(&ready)).await.context("a ready Node")
 }

@@ -170,6 +170,9 @@ pub(super) const BENCHES: &[Bench] = &[
         "B8r",
         "creation-rate",
         &[
+            // Against three quarters of the bare rate, which is that of the same writes, with the same bodies and in the same order, by a
+            // loop that knows nothing; or against what is promised, if that is less. A loop that applies resources alone (B1) is no
+            // measure: its writes are others, which cost the API server less than those that make a database.
             case("writes", "1/s", AtLeast(1.0)),
             // For each database, against those that are needed.
             case("requests", "writes", AtMost(1.3)),
