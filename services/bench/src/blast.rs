@@ -36,10 +36,11 @@ pub async fn measure(slice: Slice, seconds: u32) -> anyhow::Result<Results> {
         })
         .collect();
     let mut fleet = Fleet::start(&manners, None).await?;
-    // Connections are made, and what the sick clusters do is known, before the time that counts.
-    paced(&mut fleet, 0, PACE * 2).await?;
+    // Connections are made, that to the brokers too, and what the sick clusters do is known, before the time that counts.
+    let producer = bus::Producer::new(&topic::connection())?;
+    paced(&mut fleet, &producer, 0, PACE * 2).await?;
     let rounds = PACE * usize::try_from(seconds)?;
-    let latencies = paced(&mut fleet, PACE * 2, rounds).await?;
+    let latencies = paced(&mut fleet, &producer, PACE * 2, rounds).await?;
     let throughput = saturated(&mut fleet, PACE * 2 + rounds).await?;
     fleet.end().await?;
     let mut results = Results::from([("applies".to_owned(), throughput)]);
@@ -48,8 +49,12 @@ pub async fn measure(slice: Slice, seconds: u32) -> anyhow::Result<Results> {
 }
 
 /// A new database in every cluster each round; how long those of healthy clusters took.
-async fn paced(fleet: &mut Fleet, from: usize, rounds: usize) -> anyhow::Result<Samples> {
-    let producer = bus::Producer::new(&topic::connection())?;
+async fn paced(
+    fleet: &mut Fleet,
+    producer: &bus::Producer,
+    from: usize,
+    rounds: usize,
+) -> anyhow::Result<Samples> {
     let mut beat = tokio::time::interval(Duration::from_secs(1) / u32::try_from(PACE)?);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut sent: HashMap<usize, Instant> = HashMap::new();
