@@ -144,7 +144,7 @@ fn drawn(world: &World<'_>, plan: &mut Plan) -> bool {
     let has = |key: &&str| secret.data.as_ref().is_some_and(|data| data.contains_key(*key));
     intended.uid.clone_from(&secret.metadata.uid);
     // What was taken out is put right by who knows it.
-    if KEYS.iter().all(has) || matches!(world.choice.taking, Taking::PutRight(_)) {
+    if KEYS.iter().all(has) || world.choice.put_right().is_some() {
         let found = serde_json::to_value(&secret.metadata).unwrap_or_default();
         if !covers(&found, &intended.body["metadata"]) {
             let reason = "somebody took off by what the Secret is known to be of this database";

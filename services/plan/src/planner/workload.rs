@@ -273,7 +273,7 @@ fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<Cow<'static, st
         Some("the restart is being announced in status".into())
     } else if matches!(world.choice.taking, Taking::Keep(_) | Taking::Unread) {
         Some("the restart waits for the credentials that come with it".into())
-    } else if matches!(world.choice.taking, Taking::PutRight(_)) {
+    } else if world.choice.put_right().is_some() {
         Some("the restart waits until the Secret with the credentials is as it was written".into())
     } else {
         kept_away(world, pod, node).map(Cow::from).or_else(|| lacking(world, pod))

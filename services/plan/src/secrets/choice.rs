@@ -35,7 +35,7 @@ impl Choice {
     }
 
     /// What somebody changed in the own Secret and is about to stand there again.
-    pub(super) const fn put_right(&self) -> Option<&NewCredentials> {
+    pub(crate) const fn put_right(&self) -> Option<&NewCredentials> {
         match &self.taking {
             Taking::PutRight(new) => Some(new),
             Taking::Nothing | Taking::Unread | Taking::Keep(_) | Taking::Note(_) | Taking::Renewal(_) => None,

@@ -22,6 +22,9 @@ use super::CANARY;
 /// What somebody writes over values, plain and as it is shown.
 const THEIRS: (&str, &str) = ("theirs-giraffe-17", "dGhlaXJzLWdpcmFmZmUtMTc=");
 
+/// How often somebody who wants another password looks whether it is still there: often enough that no repair stays.
+const LOOKS: Duration = Duration::from_millis(50);
+
 /// What hands do, one after the other.
 fn hands() -> [(&'static str, Value); 6] {
     let theirs = json!(ByteString(THEIRS.0.as_bytes().to_vec()));
@@ -134,6 +137,6 @@ async fn rotate(secrets: Api<Secret>, own: String) {
         if found.get(names::secret::HTTP_PASSWORD) != Some(&theirs) {
             secrets.patch(&own, &rotator, &Patch::Merge(&change)).await.unwrap();
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(LOOKS).await;
     }
 }
