@@ -5,6 +5,7 @@ use resources::names;
 use serde_json::{Map, Value};
 
 use crate::Manifest;
+use crate::exclusive::excluding;
 use crate::matches::{covers, is_empty, keys};
 
 /// A field that is not as intended.
@@ -16,7 +17,7 @@ pub struct Contest {
     pub others: Vec<String>,
 }
 
-/// The fields of an object, as it is on the server, that are not as intended.
+/// The fields of an object, as it is on the server, that are not as intended, or that exclude what is.
 pub fn contests(observed: &Value, intended: &Manifest) -> Vec<Contest> {
     let (mut paths, mut path) = (Vec::new(), Vec::new());
     walk(observed, &intended.body, &mut path, &mut paths);
@@ -39,7 +40,7 @@ fn walk(observed: &Value, intended: &Value, path: &mut Path, found: &mut Vec<Pat
     for (field, wanted) in wanted {
         path.push(format!("f:{field}"));
         match seen.get(field) {
-            Some(seen) => walk_list(seen, wanted, keys(field), path, found),
+            Some(seen) => walk_list(seen, wanted, field, path, found),
             None if is_empty(wanted) => {}
             None => found.push(path.clone()),
         }
@@ -48,20 +49,30 @@ fn walk(observed: &Value, intended: &Value, path: &mut Path, found: &mut Vec<Pat
 }
 
 /// The elements of a list with keys each by itself; anything else as it is.
-fn walk_list(observed: &Value, intended: &Value, keys: &[&str], path: &mut Path, found: &mut Vec<Path>) {
+fn walk_list(observed: &Value, intended: &Value, field: &str, path: &mut Path, found: &mut Vec<Path>) {
+    let keys = keys(field);
     let (Value::Array(seen), Value::Array(wanted), [_, ..]) = (observed, intended, keys) else {
-        return walk(observed, intended, path, found);
+        return walk_part(observed, intended, field, path, found);
     };
     for wanted in wanted {
         let named = keys.iter().filter_map(|key| Some(((*key).to_owned(), wanted.get(*key)?.clone())));
         path.push(format!("k:{}", Value::Object(named.collect::<Map<_, _>>())));
         let same = |seen: &&Value| keys.iter().all(|key| seen.get(key) == wanted.get(key));
         match seen.iter().find(same) {
-            Some(seen) => walk(seen, wanted, path, found),
+            Some(seen) => walk_part(seen, wanted, field, path, found),
             None => found.push(path.clone()),
         }
         path.pop();
     }
+}
+
+fn walk_part(observed: &Value, intended: &Value, field: &str, path: &mut Path, found: &mut Vec<Path>) {
+    for other in excluding(field, observed, intended) {
+        let mut path = path.clone();
+        path.push(format!("f:{other}"));
+        found.push(path);
+    }
+    walk(observed, intended, path, found);
 }
 
 fn owners(managers: &[Value], path: &Path) -> Vec<String> {
@@ -144,6 +155,23 @@ mod tests {
                 contest("/spec/tolerations", &["kubectl"]),
             ]
         );
+    }
+
+    #[test]
+    fn what_excludes_a_field_of_ours_is_named_with_who_wrote_it() {
+        let element = "k:{\"name\":\"A\"}";
+        let by = |manager: &str, field: &str| {
+            let fields = json!({ "f:spec": { "f:env": { element: { field: {} } } } });
+            json!({ "manager": manager, "fieldsV1": fields })
+        };
+        let from = json!({ "fieldRef": { "fieldPath": "a" } });
+        let observed = json!({
+            "metadata": { "managedFields": [by(names::OPERATOR, "f:valueFrom"), by("hand", "f:value")] },
+            "spec": { "env": [{ "name": "A", "value": "theirs", "valueFrom": from }] },
+        });
+        let wanted = intended(json!({ "spec": { "env": [{ "name": "A", "valueFrom": from }] } }));
+        let field = "/spec/env[{\"name\":\"A\"}]/value".to_owned();
+        assert_eq!(contests(&observed, &wanted), [Contest { field, others: vec!["hand".to_owned()] }]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod beside;
 pub mod build;
 mod change;
 mod contest;
+mod exclusive;
 mod few;
 mod goal;
 mod identity;

@@ -6,9 +6,11 @@
 
 use serde_json::Value;
 
-/// Whether everything `intended` says is so in `observed`. Maps may hold more (defaults, other owners' fields), and so may
-/// lists whose elements have a key. A list without keys is one value with one owner: nobody adds to it, nor to a list within
-/// it. An empty map, list, text or null is the same as its absence, because the API server drops those.
+use crate::exclusive::excluding;
+
+/// Whether everything `intended` says is so in `observed`, and nothing there excludes it. Maps may hold more (defaults, other
+/// owners' fields), and so may lists whose elements have a key. A list without keys is one value with one owner: nobody adds to
+/// it, nor to a list within it. An empty map, list, text or null is the same as its absence, because the API server drops those.
 pub(crate) fn covers(observed: &Value, intended: &Value) -> bool {
     covers_within(observed, intended, false)
 }
@@ -47,11 +49,12 @@ pub(crate) fn keys(field: &str) -> &'static [&'static str] {
 fn has(observed: &Value, intended: &Value, field: &str, whole: bool) -> bool {
     let keys = if whole { &[] } else { keys(field) };
     let (Value::Array(found), Value::Array(wanted), [_, ..]) = (observed, intended, keys) else {
-        return covers_within(observed, intended, whole);
+        return excluding(field, observed, intended).is_empty() && covers_within(observed, intended, whole);
     };
     wanted.iter().all(|wanted| {
         let same = |found: &&Value| keys.iter().all(|key| found.get(key) == wanted.get(key));
-        found.iter().find(same).is_some_and(|found| covers(found, wanted))
+        let is_so = |found: &Value| excluding(field, found, wanted).is_empty() && covers(found, wanted);
+        found.iter().find(same).is_some_and(is_so)
     })
 }
 
@@ -100,7 +103,7 @@ mod tests {
             let pair = (json!({ field: observed }), json!({ field: intended }));
             assert_eq!(covers(&pair.0, &pair.1), expected, "{pair:?}");
         };
-        for field in ["containers", "initContainers", "env", "volumes"] {
+        for field in ["containers", "initContainers", "env"] {
             check(field, json!([{ "name": "a", "value": "1" }]), true);
             check(field, json!([{ "name": "b" }, { "name": "a", "value": "1", "default": 7 }]), true);
             check(field, json!([{ "name": "a", "value": "2" }, { "name": "b", "value": "1" }]), false);
@@ -123,6 +126,29 @@ mod tests {
         );
         check("ownerReferences", json!([{ "uid": "a", "controller": false }]), false);
         check("tolerations", json!([{ "key": "a" }, { "key": "b" }]), false);
+    }
+
+    #[test]
+    fn what_excludes_ours_is_not_theirs_to_add() {
+        let check = |field: &str, observed: &Value, intended: &Value, expected: bool| {
+            let pair = (json!({ field: observed }), json!({ field: intended }));
+            assert_eq!(covers(&pair.0, &pair.1), expected, "{pair:?}");
+        };
+        let variable = json!({ "name": "A", "value": "1" });
+        let other = json!({ "name": "B", "valueFrom": { "fieldRef": {} } });
+        let both = json!({ "name": "A", "value": "1", "valueFrom": { "fieldRef": {} } });
+        check("env", &json!([other, variable]), &json!([variable]), true);
+        check("env", &json!([both]), &json!([variable]), false);
+        let claim = json!({ "name": "data", "persistentVolumeClaim": { "claimName": "c" } });
+        let filled =
+            json!({ "name": "data", "persistentVolumeClaim": { "claimName": "c", "readOnly": false } });
+        check("volumes", &json!([{ "name": "theirs", "emptyDir": {} }, filled]), &json!([claim]), true);
+        let mut crowded = claim.clone();
+        crowded["emptyDir"] = json!({});
+        check("volumes", &json!([crowded]), &json!([claim]), false);
+        let ours = json!({ "type": "OnDelete" });
+        check("updateStrategy", &ours, &ours, true);
+        check("updateStrategy", &json!({ "type": "OnDelete", "rollingUpdate": {} }), &ours, false);
     }
 
     #[test]

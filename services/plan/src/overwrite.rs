@@ -5,6 +5,7 @@
 use resources::names;
 use serde_json::{Map, Value};
 
+use crate::exclusive::excluding;
 use crate::matches::{covers, is_empty, keys};
 use crate::{Kind, Manifest};
 
@@ -62,11 +63,13 @@ fn difference(observed: &Value, wanted: &Value) -> Option<Value> {
 
 impl Overwriting {
     fn part(&self, observed: &mut Value, intended: &Value, path: &str) {
+        let is_excluded = !excluding(last(path), observed, intended).is_empty();
         let (Value::Object(seen), Value::Object(wanted)) = (&mut *observed, intended) else {
             observed.clone_from(intended);
             return;
         };
-        if !self.is_shared(path) && wanted.iter().any(|(field, wanted)| is_lacking(seen, field, wanted)) {
+        let is_whole = || is_excluded || wanted.iter().any(|(field, wanted)| is_lacking(seen, field, wanted));
+        if !self.is_shared(path) && is_whole() {
             observed.clone_from(intended);
             return;
         }
@@ -104,9 +107,13 @@ impl Overwriting {
     }
 
     fn is_shared(&self, path: &str) -> bool {
-        let field = path.rsplit('/').next().unwrap_or_default();
-        self.whole != Some(path) && (SHARED.contains(&path) || SHARED_FIELDS.contains(&field))
+        self.whole != Some(path) && (SHARED.contains(&path) || SHARED_FIELDS.contains(&last(path)))
     }
+}
+
+/// The field to which a path leads.
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
 }
 
 /// Whether a field of ours is not there, or is a plain value and another.
@@ -154,6 +161,34 @@ mod tests {
             pod(json!([claim])),
             &pod(json!([{ "name": "theirs", "emptyDir": {} }, claim])),
         );
+    }
+
+    #[test]
+    fn what_an_older_server_took_beside_ours_goes() {
+        let set = |strategy: Value, foo: Value, probe: Value, volume: Value| {
+            let env = json!([foo, { "name": "THEIRS", "value": "1" }]);
+            let container = json!({ "name": "questdb", "env": env, "startupProbe": probe });
+            let pod = json!({ "containers": [container], "volumes": [volume] });
+            json!({ "spec": { "updateStrategy": strategy, "template": { "spec": pod } } })
+        };
+        let from = json!({ "configMapKeyRef": { "name": "keys", "key": "a" } });
+        let (strategy, foo) = (json!({ "type": "OnDelete" }), json!({ "name": "FOO", "valueFrom": from }));
+        let (probe, volume) =
+            (json!({ "httpGet": {} }), json!({ "name": "a", "configMap": { "name": "b" } }));
+        let with = |ours: &Value, other: &str| {
+            let mut both = ours.clone();
+            both[other] = json!({ "a": 1 });
+            both
+        };
+        let seen = set(
+            with(&strategy, "rollingUpdate"),
+            json!({ "name": "FOO", "value": "theirs", "valueFrom": with(&from, "fieldRef") }),
+            with(&probe, "tcpSocket"),
+            with(&volume, "emptyDir"),
+        );
+        let ours = set(strategy, foo, probe, volume);
+        check(&seen, ours.clone(), &ours);
+        assert!(covers(&ours, &ours) && !covers(&seen, &ours));
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct Action {
     pub reason: String,
     /// Whether it puts right what somebody else changed: what was intended is what was applied last.
     pub puts_right: bool,
+    /// Whether what it applies has no place beside what was seen, so that this is written over.
+    pub writes_over: bool,
 }
 
 /// How far a part came.
@@ -121,11 +123,15 @@ impl Plan {
     }
 
     pub(crate) fn act(&mut self, part: Part, step: Step, reason: impl Into<String>) {
-        self.actions.push(Action { step, part, reason: reason.into(), puts_right: false });
+        self.push(step, part, reason.into(), false);
     }
 
     pub(crate) fn put_right(&mut self, part: Part, step: Step, reason: impl Into<String>) {
-        self.actions.push(Action { step, part, reason: reason.into(), puts_right: true });
+        self.push(step, part, reason.into(), true);
+    }
+
+    pub(crate) fn push(&mut self, step: Step, part: Part, reason: String, puts_right: bool) {
+        self.actions.push(Action { step, part, reason, puts_right, writes_over: false });
     }
 
     pub(crate) fn say(&mut self, part: Part, state: State) {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::World;
+use crate::exclusive::leaves_no_place;
 use crate::matches::covers;
 use crate::{Manifest, Part, Plan, Step, build};
 
@@ -37,11 +38,15 @@ pub(super) fn ensure_with(
     }
     intended.uid = observed.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
     let reason = format!("{} {} differs from what is intended", intended.kind.as_str(), intended.name);
+    let writes_over = leaves_no_place(observed, &intended.body);
     let applied = |body: &Value| body["metadata"]["annotations"][names::APPLIED].clone();
     if applied(observed) == applied(&intended.body) {
         plan.put_right(part, Step::Apply(intended), reason);
     } else {
         plan.act(part, Step::Apply(intended), reason);
+    }
+    if let Some(action) = plan.actions.last_mut() {
+        action.writes_over = writes_over;
     }
     false
 }

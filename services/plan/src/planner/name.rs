@@ -14,7 +14,7 @@ use resources::{DnsState, DnsStatus, NextNameStatus, QuestDB, StepStatus};
 
 use super::{World, rename};
 use crate::change::takes_host_ports;
-use crate::{Action, Children, Goal, Led, Part, Plan, State, Step, Subject, Validated};
+use crate::{Children, Goal, Led, Part, Plan, State, Step, Subject, Validated};
 
 /// Seconds that resolvers may keep the address.
 const TTL: u32 = 30;
@@ -396,6 +396,6 @@ pub(super) fn lead(
 ) {
     let led = Some(Led { name: name.to_owned(), address: address.to_string() });
     let step = Step::ChangeRecords { changes, led };
-    plan.actions.push(Action { step, part, reason: reason.to_owned(), puts_right: known });
+    plan.push(step, part, reason.to_owned(), known);
     plan.wait(part, "waiting for the change to reach all name servers");
 }

@@ -25,7 +25,7 @@ use super::machine::{is_ready, of_instance};
 use super::ready::is_abandoned;
 use super::{credentials, disk, former, going, held, last_copy, machine, name, purge, released, workload};
 use crate::secrets::{begun_keys, handed_out};
-use crate::{Account, Action, Goal, Kind, Part, Plan, State, Step, Target, build};
+use crate::{Account, Goal, Kind, Part, Plan, State, Step, Target, build};
 
 pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
     let order: [fn(&World<'_>, &mut Plan) -> bool; 7] =
@@ -127,7 +127,7 @@ pub(super) fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
     };
     let step = Step::ChangeRecords { changes, led: None };
     let (part, reason) = (Part::DnsRelease, reason.to_owned());
-    plan.actions.push(Action { step, part, reason, puts_right: puts_back });
+    plan.push(step, part, reason, puts_back);
     plan.wait(Part::DnsRelease, "the name is being taken out of service");
     false
 }

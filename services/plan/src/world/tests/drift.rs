@@ -11,7 +11,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::model::World;
-use super::{check_serving, pass, phase, serving, settle};
+use super::operations::change;
+use super::{ENOUGH, check_serving, pass, phase, serving, settle};
 use crate::fixture::validated;
 use crate::{Applied, Kind, Plan, Step, status};
 
@@ -118,11 +119,66 @@ fn each_field_of_ours_comes_back_by_one_apply() {
             "edit {number}: {steps:?}"
         );
         assert!(planned.actions[0].puts_right, "edit {number}: it is counted");
+        assert!(!planned.actions[0].writes_over, "edit {number}: it has its place");
         world.tick();
         settle(&mut world, None, false);
         check_serving(&world, None);
         assert_eq!(world.children.config.as_ref().unwrap().data, intended, "edit {number}");
     }
+}
+
+/// Somebody adds, to a part of the StatefulSet, a field that has no place beside ours.
+fn crowd(world: &mut World, (part, field, value): (&str, &str, &Value)) {
+    edit(set(world), |set| set.pointer_mut(part).unwrap()[field] = value.clone());
+}
+
+#[test]
+fn what_has_no_place_beside_ours_is_written_over_by_one_step() {
+    let key = json!({ "name": "theirs", "key": "a" });
+    for (part, field, value) in [
+        (format!("{CONTAINER}/env/0"), "valueFrom", json!({ "configMapKeyRef": key })),
+        (format!("{CONTAINER}/env/1/valueFrom"), "configMapKeyRef", key),
+        (format!("{POD}/initContainers/0/env/2"), "value", json!("theirs")),
+        (format!("{POD}/volumes/0"), "emptyDir", json!({})),
+        (format!("{CONTAINER}/startupProbe"), "tcpSocket", json!({ "port": 1 })),
+        (format!("{POD}/securityContext/seccompProfile"), "localhostProfile", json!("theirs")),
+        ("/spec/updateStrategy".to_owned(), "rollingUpdate", json!({ "partition": 0 })),
+    ] {
+        let mut world = serving();
+        crowd(&mut world, (&part, field, &value));
+        let planned = pass(&mut world, &mut 0, None, false);
+        assert!(
+            matches!(planned.actions.as_slice(), [action] if action.writes_over && action.puts_right
+                && matches!(&action.step, Step::Apply(manifest) if manifest.kind == Kind::StatefulSet)),
+            "{part}: {:?}",
+            planned.actions
+        );
+        world.tick();
+        settle(&mut world, None, false);
+        check_serving(&world, None);
+    }
+}
+
+#[test]
+fn nobody_is_restarted_for_a_template_of_which_no_pod_can_be_made() {
+    let ends = |planned: &Plan| {
+        let is_pod = |step: &Step| matches!(step, Step::Delete(target) if target.kind == Kind::Pod);
+        planned.actions.iter().any(|action| is_pod(&action.step))
+    };
+    let mut world = serving();
+    change(&mut world, |spec| spec.restart_nonce = Some("once".to_owned()));
+    for _ in 0..ENOUGH {
+        let mut crowded = world.clone();
+        crowd(&mut crowded, (&format!("{CONTAINER}/env/1"), "value", &json!("theirs")));
+        let planned = pass(&mut crowded, &mut 0, None, false);
+        assert!(!ends(&planned), "{:?}", planned.actions);
+        assert!(planned.actions.iter().any(|action| action.writes_over), "{:?}", planned.actions);
+        if ends(&pass(&mut world, &mut 0, None, false)) {
+            return;
+        }
+        world.tick();
+    }
+    panic!("nobody was restarted");
 }
 
 #[test]
