@@ -98,8 +98,9 @@ pub(crate) async fn release(context: &Context, resource: &QuestDB) -> Result<(),
     }
 }
 
-/// Makes an object what we intend, unless one of that name belongs to somebody else.
-pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Error> {
+/// Makes an object what we intend, unless one of that name belongs to somebody else; `over` what was seen to leave no place for
+/// ours.
+pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest, over: bool) -> Result<(), Error> {
     let api = dynamic(pass.context, manifest.kind, manifest.namespace.as_deref());
     let mut body = manifest.body.clone();
     let mut repair = None;
@@ -124,12 +125,17 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Er
         body = manifest.body.clone();
         body["metadata"]["uid"] = json!(found.metadata.uid);
     }
-    let applied = match send(pass.context, &api, APPLY, (&manifest.name, &body)).await {
-        // What somebody wrote beside it may have no place there.
-        Err(error) if error.is_invalid() && repair.is_some() => {
-            overwrite(pass, &api, manifest, error).await?
+    let applied = if over {
+        // An API server that does not look into it would take both, and no pod could be made of that.
+        overwrite(pass, &api, manifest, None).await?
+    } else {
+        match send(pass.context, &api, APPLY, (&manifest.name, &body)).await {
+            // What somebody wrote beside it may have no place there.
+            Err(error) if error.is_invalid() && repair.is_some() => {
+                overwrite(pass, &api, manifest, Some(error)).await?
+            }
+            applied => applied?,
         }
-        applied => applied?,
     };
     // A program that wrote over something may have ended before it gave that back. What fills a Secret is a merge, and stays one.
     if manifest.kind != Kind::Secret && is_updated(&applied) {
@@ -153,32 +159,39 @@ async fn send(
     Ok(stored.metadata)
 }
 
-/// Writes over what others wrote where ours cannot stand beside it, and applies again; the error of before where that is not it.
+/// Writes over what others wrote where ours cannot stand beside it, and applies. Where that is not it the error of before stands;
+/// who was not refused before only applies.
 async fn overwrite(
     pass: &Pass<'_>,
     api: &Api<DynamicObject>,
     manifest: &Manifest,
-    refused: Error,
+    refused: Option<Error>,
 ) -> Result<ObjectMeta, Error> {
     let (context, name) = (pass.context, &manifest.name);
     let found = context.call("see what stands beside our fields", api.get_opt(name)).await?;
-    let Some(found) = found.filter(|found| found.metadata.uid == manifest.uid) else { return Err(refused) };
+    let Some(found) = found.filter(|found| found.metadata.uid == manifest.uid) else {
+        let gone = || Error::Stale { what: format!("{name} is not there any more") };
+        return Err(refused.unwrap_or_else(gone));
+    };
     let decided_on = manifest.body["metadata"]["resourceVersion"].as_str();
     if decided_on.is_some_and(|version| found.metadata.resource_version.as_deref() != Some(version)) {
         return Err(Error::Stale { what: format!("{name} has changed since it was decided on") });
     }
     let found = serde_json::to_value(found).unwrap_or_default();
-    let Some(patch) = plan::overwriting(&found, manifest) else { return Err(refused) };
-    let what = "write over what stands beside our fields";
-    let written = match write::merge(context, api, name, what, &patch).await {
-        Err(error) if error.is_invalid() => return Err(refused),
-        written => written?,
-    };
-    let released = release_updated(context, api, written).await?;
-    // What we once wrote and intend no more only an apply takes away.
     let mut body = manifest.body.clone();
-    body["metadata"]["uid"] = json!(released.uid);
-    body["metadata"]["resourceVersion"] = json!(released.resource_version);
+    body["metadata"]["uid"] = json!(manifest.uid);
+    if let Some(patch) = plan::overwriting(&found, manifest) {
+        let what = "write over what stands beside our fields";
+        let written = match write::merge(context, api, name, what, &patch).await {
+            Err(error) if error.is_invalid() => return Err(refused.unwrap_or(error)),
+            written => written?,
+        };
+        let released = release_updated(context, api, written).await?;
+        body["metadata"]["resourceVersion"] = json!(released.resource_version);
+    } else if let Some(refused) = refused {
+        return Err(refused);
+    }
+    // What we once wrote and intend no more only an apply takes away.
     send(context, api, APPLY, (name, &body)).await
 }
 

@@ -120,7 +120,7 @@ fn rests(part: Part, error: &Error) -> bool {
 impl Pass<'_> {
     async fn act(&self, action: &Action, written: &mut Written) -> Result<(), Error> {
         let name = action.step.name();
-        let step = Box::pin(self.step(&action.step, written));
+        let step = Box::pin(self.step(action, written));
         let result =
             if action.step.is_destructive() { self.context.within_lease(step).await } else { step.await };
         self.context.measures.step(name, if result.is_ok() { "done" } else { "failed" });
@@ -145,7 +145,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    async fn step(&self, step: &Step, written: &mut Written) -> Result<(), Error> {
+    async fn step(&self, action: &Action, written: &mut Written) -> Result<(), Error> {
+        let step = &action.step;
         match step {
             Step::AddFinalizer { .. }
             | Step::WriteGeneration { .. }
@@ -156,7 +157,7 @@ impl Pass<'_> {
             Step::RevokeKey(manifest) => key::revoke(self, manifest).await,
             Step::KeepSecret(manifest) => secret::keep(self, manifest).await,
             Step::SetCredentials(new) => secret::set(self, new).await,
-            Step::Apply(manifest) => kubernetes::apply(self, manifest).await,
+            Step::Apply(manifest) => kubernetes::apply(self, manifest, action.writes_over).await,
             Step::Delete(target) => kubernetes::delete(self, target).await,
             Step::LabelNode { name, uid, labels } => kubernetes::label_node(self, name, uid, labels).await,
             Step::ProveLeft(left) => left::prove(self, left).await,
