@@ -58,8 +58,8 @@ const LIMITED: f64 = 5.0 * 20.0;
 const SHARE: f64 = 0.75;
 /// How long all of it may take.
 const MADE: Duration = Duration::from_mins(10);
-/// An operator that has written nothing for so long has nothing more to say: it keeps back for at most ten seconds how far a database is.
-const SILENCE: Duration = Duration::from_secs(20);
+/// An operator that has written nothing for so long has nothing more to say: it keeps back for at most twenty seconds how far a database is.
+const SILENCE: Duration = Duration::from_secs(30);
 /// How long an operator is left alone before its memory is read.
 const SETTLED: Duration = Duration::from_secs(5);
 

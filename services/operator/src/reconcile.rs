@@ -29,8 +29,8 @@ const COPYING: Duration = Duration::from_secs(5);
 const OPTIMIZING: Duration = Duration::from_mins(1);
 /// Between two statuses that say no more than how far a new database is.
 const PROGRESS: Duration = Duration::from_secs(3);
-/// The same while passes still do something: where that led to is said by the first one that only waits.
-const DOING: Duration = Duration::from_secs(10);
+/// The same while passes still do something, one right after the other: where that led to is said by the first one that only waits.
+const DOING: Duration = Duration::from_secs(20);
 /// Between two statuses of one that fails again in other words.
 const REWORDED: Duration = Duration::from_secs(10);
 /// Between two looks at a database of which no picture tells anything new: there is none, or it is older than what is known.
@@ -359,8 +359,8 @@ mod tests {
         check(soon, false, &further, 2, Some(soon));
         check(soon, false, &further, 3, None);
         check(soon, true, &further, 3, Some(soon));
-        check(soon, true, &further, 9, Some(soon));
-        check(soon, true, &further, 10, None);
+        check(soon, true, &further, 19, Some(soon));
+        check(soon, true, &further, 20, None);
         check(Next::Soon(PROGRESS), false, &further, 2, Some(Next::Soon(seconds(1))));
         check(Next::Soon(PROGRESS), false, &further, 0, Some(Next::Soon(PROGRESS)));
         check(soon, true, &news, 0, None);
