@@ -1,11 +1,13 @@
 //! What is seen of the objects of one kind: each packed as text, and unpacked for whoever looks at it.
 //!
 //! As Kubernetes' types hold it, an object takes four times the memory of its text, and is looked at once an hour. What somebody
-//! asks of all objects at once is kept beside the text, as the kind's brief.
+//! asks of all objects at once is kept beside the text, as the kind's brief. What changed a moment ago is looked at again and again,
+//! and so kept unpacked for a while (`fresh`).
 //!
 //! *Invariant:* nobody unpacks all objects. *Invariant:* what was packed is unpacked as it was; a text that cannot be read is an
 //! error in the log, and the object counts as not seen.
 
+mod fresh;
 mod key;
 #[cfg(test)]
 mod tests;
@@ -13,10 +15,12 @@ mod tests;
 use std::collections::HashMap;
 use std::mem;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
 
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
+use self::fresh::Fresh;
 pub(crate) use self::key::Key;
 use crate::kept::Kept;
 
@@ -25,6 +29,8 @@ type Shelf<K> = HashMap<Key, Packed<K>>;
 /// The objects of one kind. Clones share them.
 pub(crate) struct Store<K: Kept> {
     shelf: Arc<RwLock<Shelf<K>>>,
+    /// *Invariant:* whoever changes it has the shelf to itself, and nobody fills it meanwhile.
+    fresh: Arc<Fresh<K>>,
     /// Whether a first list was taken in.
     filled: watch::Receiver<bool>,
 }
@@ -32,6 +38,7 @@ pub(crate) struct Store<K: Kept> {
 /// Where the objects of one kind are put: there is one for each store.
 pub(crate) struct Writer<K: Kept> {
     shelf: Arc<RwLock<Shelf<K>>>,
+    fresh: Arc<Fresh<K>>,
     filled: watch::Sender<bool>,
     /// What a list has shown so far.
     next: Shelf<K>,
@@ -55,14 +62,20 @@ pub(crate) struct Former<K: Kept>(Shelf<K>);
 /// An empty store and its writer.
 pub(crate) fn store<K: Kept>() -> (Store<K>, Writer<K>) {
     let (filled, receiver) = watch::channel(false);
-    let shelf = Arc::<RwLock<Shelf<K>>>::default();
-    let writer = Writer { shelf: Arc::clone(&shelf), filled, next: Shelf::default(), scratch: Vec::new() };
-    (Store { shelf, filled: receiver }, writer)
+    let (shelf, fresh) = (Arc::<RwLock<Shelf<K>>>::default(), Arc::<Fresh<K>>::default());
+    let writer = Writer {
+        shelf: Arc::clone(&shelf),
+        fresh: Arc::clone(&fresh),
+        filled,
+        next: Shelf::default(),
+        scratch: Vec::new(),
+    };
+    (Store { shelf, fresh, filled: receiver }, writer)
 }
 
 impl<K: Kept> Clone for Store<K> {
     fn clone(&self) -> Self {
-        Self { shelf: Arc::clone(&self.shelf), filled: self.filled.clone() }
+        Self { shelf: Arc::clone(&self.shelf), fresh: Arc::clone(&self.fresh), filled: self.filled.clone() }
     }
 }
 
@@ -74,7 +87,20 @@ impl<K: Kept> Store<K> {
 
     /// An object as it was seen last.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
-        self.read().get(key).and_then(|packed| packed.unpack(key))
+        // Until it is dropped nothing changes: what is kept is what this very text says.
+        let shelf = self.read();
+        let packed = shelf.get(key)?;
+        if let Some(known) = self.fresh.get(key) {
+            return Some(known);
+        }
+        let object = packed.unpack(key)?;
+        self.fresh.keep(key, &object);
+        Some(object)
+    }
+
+    /// Forgets in time what is kept unpacked; to be waited for as long as there is a writer. It never ends.
+    pub(crate) async fn forget_in_time(&self) {
+        self.fresh.forget_in_time().await;
     }
 
     /// Whether an object is there.
@@ -123,7 +149,11 @@ impl<K: Kept> Former<K> {
 impl<K: Kept> Writer<K> {
     /// Another handle on what is put here.
     pub(crate) fn store(&self) -> Store<K> {
-        Store { shelf: Arc::clone(&self.shelf), filled: self.filled.subscribe() }
+        Store {
+            shelf: Arc::clone(&self.shelf),
+            fresh: Arc::clone(&self.fresh),
+            filled: self.filled.subscribe(),
+        }
     }
 
     /// Takes in what a watch tells. A list is shown once it has ended, and then all of it at once.
@@ -142,14 +172,21 @@ impl<K: Kept> Writer<K> {
                 let before = shown.remove_entry(&key);
                 let is_same =
                     |before: &Packed<K>| packed.as_ref().is_some_and(|packed| packed.text == before.text);
-                let changed = before.filter(|(_, before)| !is_same(before));
+                let stays = before.as_ref().is_some_and(|(_, before)| is_same(before));
+                if !stays {
+                    let bytes = packed.as_ref().map(|packed| packed.text.len());
+                    self.fresh.change(&key, bytes, Instant::now());
+                }
                 if let Some(packed) = packed {
                     shown.insert(key, packed);
                 }
-                return Former(changed.into_iter().collect());
+                return Former(before.filter(|_| !stays).into_iter().collect());
             }
             Event::Delete(object) => {
-                self.write().remove(&Key::of(&**object));
+                let key = Key::of(&**object);
+                let mut shown = self.write();
+                shown.remove(&key);
+                self.fresh.change(&key, None, Instant::now());
             }
         }
         Former::none()
@@ -164,7 +201,10 @@ impl<K: Kept> Writer<K> {
         let changed = shown.iter().filter(|(key, packed)| !is_same(key, packed));
         let changed: Vec<Key> = changed.map(|(key, _)| key.clone()).collect();
         drop(shown);
-        let mut before = mem::replace(&mut *self.write(), next);
+        let mut shown = self.write();
+        let mut before = mem::replace(&mut *shown, next);
+        self.fresh.clear();
+        drop(shown);
         self.filled.send_replace(true);
         Former(changed.iter().filter_map(|key| before.remove_entry(key)).collect())
     }

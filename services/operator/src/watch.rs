@@ -198,11 +198,16 @@ where
         watches.begun(each, need);
     }
     let mut merged = Merged::new(sources, config, (writer, &watches));
+    let kept = store.clone();
     tasks.spawn(format!("watch {kind}"), async move {
+        let forgets = kept.forget_in_time();
+        tokio::pin!(forgets);
         loop {
             let news = tokio::select! {
                 news = merged.next() => news,
                 () = stop.cancelled() => return,
+                // It never ends.
+                () = &mut forgets => return,
             };
             let Some(news) = news else { break };
             let source = &watched[news.source];

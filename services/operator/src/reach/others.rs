@@ -183,8 +183,8 @@ impl Look {
         let ours = watcher::Config::default().labels(names::LABEL_DATABASE);
         let mut merged = Merged::new(self.sources(), &ours, (writer, &self.watches));
         let mut look = tokio::time::interval_at(tokio::time::Instant::now() + PERIOD, PERIOD);
-        let late = tokio::time::sleep(LIMIT);
-        tokio::pin!(late);
+        let (late, forgets) = (tokio::time::sleep(LIMIT), store.forget_in_time());
+        tokio::pin!(late, forgets);
         loop {
             tokio::select! {
                 news = merged.next() => match news {
@@ -198,6 +198,8 @@ impl Look {
                     None => return,
                 },
                 () = stop.cancelled() => return,
+                // It never ends.
+                () = &mut forgets => return,
                 // Perhaps nobody answers.
                 () = &mut late, if looked.is_some() => tell(looked),
                 _ = look.tick() => {

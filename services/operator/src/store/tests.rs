@@ -297,6 +297,40 @@ fn objects_come_change_and_go_and_a_list_is_shown_whole_at_its_end() {
     assert_eq!(store.keys_of(other_name), [Key::new(Some("n"), "c")]);
 }
 
+#[test]
+fn what_changed_a_moment_ago_is_unpacked_once_and_never_as_it_was_before() {
+    let (store, mut writer) = store::<ConfigMap>();
+    let key = Key::new(Some("n"), "a");
+    let found = || store.get(&key).map(|found| found.metadata.resource_version.clone().unwrap());
+    let is_kept = || Arc::ptr_eq(&store.get(&key).unwrap(), &store.get(&key).unwrap());
+    let list = |writer: &mut Writer<ConfigMap>, version: &str| {
+        for event in [Event::Init, Event::InitApply(map("n", "a", version)), Event::InitDone] {
+            writer.take_in(&event);
+        }
+    };
+    list(&mut writer, "1");
+    assert!(!is_kept(), "it only lies there");
+    for version in ["2", "3"] {
+        writer.take_in(&Event::Apply(map("n", "a", version)));
+        assert_eq!((found().as_deref(), is_kept()), (Some(version), true));
+        // Said again, which changes nothing.
+        writer.take_in(&Event::Apply(map("n", "a", version)));
+        assert_eq!((found().as_deref(), is_kept()), (Some(version), true));
+    }
+    writer.take_in(&Event::Delete(map("n", "a", "3")));
+    assert_eq!(found(), None);
+    writer.take_in(&Event::Apply(map("n", "a", "4")));
+    assert_eq!((found().as_deref(), is_kept()), (Some("4"), true));
+    list(&mut writer, "5");
+    assert_eq!((found().as_deref(), is_kept()), (Some("5"), false));
+    writer.take_in(&Event::Apply(map("n", "a", "6")));
+    assert!(is_kept());
+    for event in [Event::Init, Event::InitDone] {
+        writer.take_in(&event);
+    }
+    assert_eq!(found(), None);
+}
+
 #[tokio::test]
 async fn a_store_is_ready_once_a_list_has_ended_and_never_without_a_writer() {
     let (store, mut writer) = store::<ConfigMap>();
