@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use cloud::{DnsChange, DnsRecord, Holdings, Role};
 use jiff::{SignedDuration, Timestamp, Unit};
-use plan::{Failure, Memory, Part};
+use plan::{Agreement, Failure, Memory, Part};
 use runtime::Backoff;
 
 use self::looks::Looks;
@@ -37,6 +37,8 @@ const UNSHOWN: Duration = Duration::from_secs(3);
 const SHOWN: Duration = Duration::from_hours(1);
 /// The same for a status, whose successors keep a distance of seconds.
 const SAID: Duration = Duration::from_mins(1);
+/// How long an object that was found to be as intended is not compared again.
+const AGREED: Duration = Duration::from_secs(30);
 
 /// One database.
 #[derive(Clone, Debug, Default)]
@@ -51,12 +53,14 @@ struct Entry {
     reported: Option<Instant>,
     brought: Vec<(String, Instant)>,
     held: Vec<Held>,
+    /// Since when.
+    agreed: Option<(Instant, Vec<Agreement>)>,
 }
 
 impl Entry {
     /// Whether it makes no difference any more: of ten thousand that have come to rest, nothing is to be kept.
     fn is_over(&self) -> bool {
-        let Self { spent, exhausted, wrote, asked, seen, failures, reported, brought, held } = self;
+        let Self { spent, exhausted, wrote, asked, seen, failures, reported, brought, held, agreed } = self;
         let past = |at: &Option<Instant>, after: Duration| at.is_none_or(|at| at.elapsed() >= after);
         let now = Instant::now();
         let for_good = spent.is_none() && seen.is_none() && *failures == 0 && held.is_empty();
@@ -66,6 +70,7 @@ impl Entry {
             && past(wrote, SHOWN)
             && past(asked, SHOWN)
             && past(reported, SAID)
+            && past(&agreed.as_ref().map(|(since, _)| *since), AGREED)
     }
 }
 
@@ -120,9 +125,11 @@ impl Memories {
 
     /// What planning may know. A part rests only under the wish that it failed under.
     pub(crate) fn recall(&self, uid: &str, generation: i64) -> Memory {
-        let entries = self.lock();
-        let Some(entry) = entries.get(uid) else { return Memory::default() };
+        let mut entries = self.lock();
+        let Some(entry) = entries.get_mut(uid) else { return Memory::default() };
         let now = Instant::now();
+        // This pass compares all of them.
+        entry.agreed.take_if(|(since, _)| now.saturating_duration_since(*since) >= AGREED);
         let without = |role: Role| -> Vec<String> {
             let recent = entry.exhausted.iter().filter(|(of, _, until)| *of == role && now < *until);
             recent.map(|(_, zone, _)| zone.clone()).collect()
@@ -133,6 +140,20 @@ impl Memories {
             exhausted_zones: without(Role::Instance),
             zones_without_volumes: without(Role::Volume),
             resting: held.map(|held| held.failure.part).collect(),
+            agreed: entry.agreed.as_ref().map(|(_, agreed)| agreed.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// What a plan found to be as intended, for the next ones: some of it by what the last one had found, so its time is that of the
+    /// first. Of a database at rest, which is looked at seldom, nothing is to be kept.
+    pub(crate) fn agreed(&self, uid: &str, agreed: Vec<Agreement>) {
+        let mut entries = self.lock();
+        if !agreed.is_empty() {
+            let entry = entries.entry(uid.to_owned()).or_default();
+            let since = entry.agreed.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+            entry.agreed = Some((since, agreed));
+        } else if let Some(entry) = entries.get_mut(uid) {
+            entry.agreed = None;
         }
     }
 

@@ -232,6 +232,7 @@ fn next(
     if written.released {
         return Next::Change;
     }
+    context.memories.agreed(uid, if plan.is_settled() { Vec::new() } else { plan.agreed.clone() });
     let work = plan::work(validated, observed);
     let acted = written.acted();
     if acted || plan.is_settled() {

@@ -7,6 +7,7 @@
 //! *Invariant:* every step can be carried out twice, and a crash between any two leads to the same end: what is planned
 //! depends on what is observed alone, never on what was planned before.
 
+mod agreement;
 mod beside;
 pub mod build;
 mod change;
@@ -42,6 +43,7 @@ mod unclaimed;
 mod upgrade;
 mod validate;
 
+pub use agreement::Agreement;
 pub use beside::{beside, is_owned, left_beside, unseen_beside};
 pub use change::{Change, Reload, Setting};
 pub use contest::{Contest, contests};

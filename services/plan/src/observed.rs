@@ -20,7 +20,7 @@ use resources::QuestDBSnapshot;
 
 use crate::references::References;
 use crate::secrets::Secrets;
-use crate::{Kind, Mistagged, Part, Rival, Source};
+use crate::{Agreement, Kind, Mistagged, Part, Rival, Source};
 
 /// Everything observed.
 #[derive(Clone, Debug, Default)]
@@ -164,4 +164,6 @@ pub struct Memory {
     pub zones_without_volumes: Vec<String>,
     /// Parts whose last attempt failed, and that are not tried again for a while.
     pub resting: Vec<Part>,
+    /// What an earlier plan found to be as intended ([`crate::Plan::agreed`]).
+    pub agreed: Vec<Agreement>,
 }

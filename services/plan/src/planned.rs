@@ -2,7 +2,7 @@
 
 use resources::{LastCopyStatus, UpgradeStatus};
 
-use crate::{Change, Part, Step};
+use crate::{Agreement, Change, Part, Step};
 
 /// A step with its place and its reason.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +80,8 @@ pub struct Plan {
     pub unready: Vec<Part>,
     /// The part that waits for a machine whose Node is ready and takes no pod.
     pub closed: Option<Part>,
+    /// Of which objects this plan found that they are as intended, so that the next one need not compare them again.
+    pub agreed: Vec<Agreement>,
 }
 
 /// Where QuestDB answers, if not where it is to be.

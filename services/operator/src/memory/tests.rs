@@ -1,5 +1,7 @@
 //! What is remembered of databases, until when, and when it counts for nothing any more.
 
+use kube::core::ObjectMeta;
+
 use super::*;
 
 #[test]
@@ -26,6 +28,34 @@ fn a_report_is_kept_back_only_for_so_long_after_another() {
     assert!(memories.report_waits("a", hour).is_some_and(|left| left <= hour));
     assert_eq!(memories.report_waits("a", Duration::ZERO), None);
     assert_eq!(memories.report_waits("b", hour), None);
+}
+
+#[test]
+fn what_was_found_as_intended_is_known_for_a_moment_and_not_of_a_database_at_rest() {
+    let memories = Memories::default();
+    let [uid, resource_version] = ["u", "1"].map(|text| Some(text.to_owned()));
+    let object = ObjectMeta { uid, resource_version, ..ObjectMeta::default() };
+    let agreed: Vec<_> = Agreement::of(&object, (&[0; 32], None)).into_iter().collect();
+    assert_eq!(agreed.len(), 1);
+    let known = || memories.recall("a", 1).agreed;
+    memories.agreed("a", Vec::new());
+    assert!(memories.is_empty());
+    memories.agreed("a", agreed.clone());
+    assert_eq!((known(), memories.recall("b", 1).agreed), (agreed.clone(), Vec::new()));
+    memories.agreed("a", Vec::new());
+    assert_eq!(known(), Vec::new());
+    memories.agreed("a", agreed.clone());
+    memories.retain(|_| true);
+    assert!(!memories.is_empty());
+    let long_ago = Instant::now().checked_sub(AGREED).unwrap();
+    memories.lock().get_mut("a").unwrap().agreed.as_mut().unwrap().0 = long_ago;
+    memories.agreed("a", agreed.clone());
+    assert_eq!(known(), Vec::new(), "what is found by what was known does not last the longer for it");
+    memories.agreed("a", agreed.clone());
+    assert_eq!(known(), agreed);
+    memories.lock().get_mut("a").unwrap().agreed.as_mut().unwrap().0 = long_ago;
+    memories.retain(|_| true);
+    assert!(memories.is_empty());
 }
 
 #[test]
@@ -195,6 +225,7 @@ fn what_was_learnt_is_recalled_until_the_resource_is_gone() {
         exhausted_zones: zones(&["eu-west-1a"]),
         zones_without_volumes: zones(&["eu-west-1a", "eu-west-1b"]),
         resting: Vec::new(),
+        agreed: Vec::new(),
     };
     assert_eq!(memories.recall("a", 1), expected);
     assert!(!memories.is_empty());

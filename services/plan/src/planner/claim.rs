@@ -4,6 +4,7 @@
 
 use cloud::Volume;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use resources::names;
 use serde_json::Value;
 
@@ -16,37 +17,46 @@ use crate::{Kind, Part, Plan, State, Step, Target, build};
 pub(super) fn keep(world: &World<'_>, plan: &mut Plan, volume: Option<&Volume>) -> bool {
     let Some(volume) = volume else { return false };
     let subject = &world.validated.subject;
-    let children = &world.observed.children;
+    let (known, children) = (&world.observed.memory.agreed, &world.observed.children);
     let there = children.claim.as_deref();
     let claim = there.filter(|claim| stands_for(claim, volume));
     let mut intended = build::persistent_volume(subject, volume);
     let found = persistent_volume_of(children, volume);
-    let value = found.map(|found| serde_json::to_value(found).unwrap_or_default());
-    if let Some(size) = value.as_ref().and_then(|value| value.pointer("/spec/capacity/storage"))
+    if let Some(size) = found.and_then(capacity)
         && modification_of(&world.observed.account, volume).is_some_and(|found| found.state.is_under_way())
     {
         // The kubelet grows a file system once, as soon as its PersistentVolume is larger than the claim: by then the disk has to
         // be, too.
-        intended.body["spec"]["capacity"]["storage"] = size.clone();
+        intended.body["spec"]["capacity"]["storage"] = size.0.as_str().into();
     }
+    let uid = claim_to_name(claim, found);
     let names_claim = |body: &mut Value| {
-        if let Some(uid) = claim_to_name(claim, found) {
-            body["spec"]["claimRef"]["uid"] = uid.into();
-        }
+        let uid = uid?.to_owned();
+        body["spec"]["claimRef"]["uid"] = uid.as_str().into();
+        Some(uid)
     };
-    let first = ensure_with(plan, Part::Attachment, (intended, names_claim), value.as_ref());
+    let first = ensure_with(known, plan, Part::Attachment, (intended, names_claim), found);
     if let Some(other) = there.filter(|_| claim.is_none()) {
         replace(world, plan, other, volume);
         return false;
     }
     let mut intended = build::claim(subject, volume);
-    let value = claim.map(|claim| serde_json::to_value(claim).unwrap_or_default());
-    if let Some(size) = value.as_ref().and_then(|value| value.pointer("/spec/resources/requests/storage")) {
+    if let Some(size) = claim.and_then(request) {
         // A claim without a storage class cannot be expanded: it keeps the size it was made with.
-        intended.body["spec"]["resources"]["requests"]["storage"] = size.clone();
+        intended.body["spec"]["resources"]["requests"]["storage"] = size.0.as_str().into();
     }
-    let second = ensure(plan, Part::Attachment, intended, value.as_ref());
+    let second = ensure(known, plan, Part::Attachment, intended, claim);
     first && second
+}
+
+/// The size that a `PersistentVolume` has.
+fn capacity(volume: &PersistentVolume) -> Option<&Quantity> {
+    volume.spec.as_ref()?.capacity.as_ref()?.get("storage")
+}
+
+/// The size that a claim asks for.
+fn request(claim: &PersistentVolumeClaim) -> Option<&Quantity> {
+    claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")
 }
 
 /// The `PersistentVolume` that a claim names.

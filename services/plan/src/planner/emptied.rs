@@ -7,6 +7,7 @@
 //! StatefulSet, never by a write of its own, and nobody is restarted for it.
 
 use cloud::Volume;
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use resources::{QuestDBStatus, names};
 use serde_json::Value;
@@ -22,11 +23,15 @@ pub(super) fn ensure(
     world: &World<'_>,
     plan: &mut Plan,
     intended: Manifest,
-    observed: Option<&Value>,
+    observed: Option<&StatefulSet>,
 ) -> bool {
+    let known = &world.observed.memory.agreed;
     let told = annotation_of_template(world, names::SERVED_FROM);
-    let as_told = |body: &mut Value| tell(body, told.as_deref());
-    if ensure_with(plan, Part::Pod, (intended, as_told), observed) {
+    let as_told = |body: &mut Value| {
+        tell(body, told.as_deref());
+        told.clone()
+    };
+    if ensure_with(known, plan, Part::Pod, (intended, as_told), observed) {
         return true;
     }
     // It is written anyway, so it tells what is due.

@@ -6,9 +6,10 @@
 //! another database has.
 
 use k8s_openapi::api::core::v1::Node;
+use kube::Resource;
 use kube::core::ObjectMeta;
 use resources::{QuestDB, names};
-use serde_json::Value;
+use serde::Serialize;
 
 use super::World;
 use super::child::ensure;
@@ -32,9 +33,7 @@ pub(super) fn isolation(world: &World<'_>, plan: &mut Plan) -> bool {
     let found = world.observed.children.network_policy.as_deref();
     let wanted =
         world.validated.reach.isolated.then(|| build::network_policy(world.validated, world.settings));
-    let value = found.map(|found| serde_json::to_value(found).unwrap_or_default());
-    let metadata = found.map(|found| &found.metadata);
-    let done = keep(plan, Part::Isolation, wanted, (Kind::NetworkPolicy, metadata), value.as_ref());
+    let done = keep(world, plan, Part::Isolation, wanted, (Kind::NetworkPolicy, found));
     if done {
         plan.say(Part::Isolation, State::Done);
     } else {
@@ -56,9 +55,7 @@ pub(super) fn beside(world: &World<'_>, plan: &mut Plan) {
 fn budget(world: &World<'_>, plan: &mut Plan) -> bool {
     let found = world.observed.children.disruption_budget.as_deref();
     let wanted = world.validated.reach.budgeted.then(|| build::disruption_budget(&world.validated.subject));
-    let value = found.map(|found| serde_json::to_value(found).unwrap_or_default());
-    let metadata = found.map(|found| &found.metadata);
-    keep(plan, Part::Reach, wanted, (Kind::PodDisruptionBudget, metadata), value.as_ref())
+    keep(world, plan, Part::Reach, wanted, (Kind::PodDisruptionBudget, found))
 }
 
 /// Objects of the kinds that a cluster may lack.
@@ -69,7 +66,7 @@ fn others(world: &World<'_>, plan: &mut Plan) -> bool {
     for (kind, found) in &children.others {
         let name = found.metadata.name.as_ref();
         if !wanted.iter().any(|wanted| wanted.kind == *kind && Some(&wanted.name) == name) {
-            done &= keep(plan, Part::Reach, None, (*kind, Some(&found.metadata)), None);
+            done &= keep(world, plan, Part::Reach, None, (*kind, Some(&**found)));
         }
     }
     for manifest in wanted.into_iter().filter(|manifest| children.served.contains(&manifest.kind)) {
@@ -85,8 +82,7 @@ fn others(world: &World<'_>, plan: &mut Plan) -> bool {
                 continue;
             }
         }
-        let value = found.map(|(_, found)| serde_json::to_value(&**found).unwrap_or_default());
-        done &= ensure(plan, Part::Reach, manifest, value.as_ref());
+        done &= ensure(&world.observed.memory.agreed, plan, Part::Reach, manifest, there);
     }
     done
 }
@@ -112,17 +108,18 @@ fn field(manifest: &Manifest, subject: &Subject) -> &'static str {
 }
 
 /// An object that is there when it is wanted, and not when it is not; whether that is so.
-fn keep(
+fn keep<K: Resource + Serialize>(
+    world: &World<'_>,
     plan: &mut Plan,
     part: Part,
     wanted: Option<Manifest>,
-    (kind, metadata): (Kind, Option<&ObjectMeta>),
-    observed: Option<&Value>,
+    (kind, observed): (Kind, Option<&K>),
 ) -> bool {
-    match (wanted, metadata) {
-        (Some(wanted), _) => ensure(plan, part, wanted, observed),
+    match (wanted, observed) {
+        (Some(wanted), _) => ensure(&world.observed.memory.agreed, plan, part, wanted, observed),
         (None, None) => true,
-        (None, Some(metadata)) => {
+        (None, Some(observed)) => {
+            let metadata = observed.meta();
             if metadata.deletion_timestamp.is_none() {
                 plan.act(part, Step::Delete(Target::of(kind, metadata)), "it is not asked for any more");
             }

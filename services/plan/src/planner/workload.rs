@@ -17,14 +17,11 @@ use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build, o
 
 /// server.conf and Services; whether they are as they should be.
 pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
-    let children = &world.observed.children;
-    let config = children.config.as_deref().map(|found| serde_json::to_value(found).unwrap_or_default());
-    let headless = children.headless.as_deref().map(|found| serde_json::to_value(found).unwrap_or_default());
-    let service = children.service.as_deref().map(|found| serde_json::to_value(found).unwrap_or_default());
+    let (known, children) = (&world.observed.memory.agreed, &world.observed.children);
     let done = [
-        ensure(plan, Part::Config, build::config_map(world.validated), config.as_ref()),
-        ensure(plan, Part::Config, build::headless(world.validated), headless.as_ref()),
-        ensure(plan, Part::Config, build::service(world.validated), service.as_ref()),
+        ensure(known, plan, Part::Config, build::config_map(world.validated), children.config.as_deref()),
+        ensure(known, plan, Part::Config, build::headless(world.validated), children.headless.as_deref()),
+        ensure(known, plan, Part::Config, build::service(world.validated), children.service.as_deref()),
     ];
     if done == [true; 3] {
         plan.say(Part::Config, State::Done);
@@ -54,7 +51,6 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
     let labels = node.metadata.labels.as_ref();
     let Some(value) = labels.and_then(|labels| labels.get(names::LABEL_NODE)) else { return false };
     let observed = world.observed.children.stateful_set.as_deref();
-    let found = observed.map(|found| serde_json::to_value(found).unwrap_or_default());
     let takes_back = cramped && takes_back(world);
     let mut fitted = fitted(world, node);
     if takes_back {
@@ -70,7 +66,7 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
     }
     let stays = cramped && !takes_back && home::pinned(world.observed).as_ref() == Some(value);
     version::note(world, plan, !stays);
-    let applied = stays || emptied::ensure(world, plan, intended, found.as_ref());
+    let applied = stays || emptied::ensure(world, plan, intended, observed);
     if !applied {
         hold_to_what_was_seen(world, plan);
     }

@@ -13,14 +13,22 @@ use serde_json::{Value, json};
 use super::model::World;
 use super::operations::change;
 use super::{ENOUGH, check_serving, pass, phase, serving, settle};
-use crate::fixture::validated;
-use crate::{Applied, Kind, Plan, Step, status};
+use crate::fixture::{settings, validated};
+use crate::{Action, Applied, Kind, Memory, Observed, Plan, Step, plan, status};
 
 /// Edits a child by hand.
 fn edit<K: Serialize + DeserializeOwned>(child: &mut Option<Arc<K>>, change: impl FnOnce(&mut Value)) {
     let mut value = serde_json::to_value(child.as_deref().unwrap()).unwrap();
     change(&mut value);
     *child = Some(Arc::new(serde_json::from_value(value).unwrap()));
+}
+
+/// Gives a child a version.
+fn number<K: Serialize + DeserializeOwned>(child: &mut Option<Arc<K>>, version: &str) {
+    edit(child, |value| {
+        value["metadata"]["uid"] = json!("u");
+        value["metadata"]["resourceVersion"] = json!(version);
+    });
 }
 
 fn set(world: &mut World) -> &mut Option<Arc<StatefulSet>> {
@@ -179,6 +187,44 @@ fn nobody_is_restarted_for_a_template_of_which_no_pod_can_be_made() {
         world.tick();
     }
     panic!("nobody was restarted");
+}
+
+#[test]
+fn a_field_of_what_was_known_to_be_as_intended_comes_back_too() {
+    type Edit = fn(&mut Observed);
+    let mut world = serving();
+    number(set(&mut world), "1");
+    number(config(&mut world), "1");
+    number(service(&mut world), "1");
+    let (seen, observed) = world.see();
+    let planned = |observed: &Observed| plan(&seen, &validated(&seen), observed, &settings());
+    let first = planned(&observed);
+    assert!(first.agreed.len() >= 3, "{:?}", first.agreed);
+    let memory = Memory { agreed: first.agreed.clone(), ..observed.memory.clone() };
+    let observed = Observed { memory, ..observed };
+    assert_eq!(planned(&observed), first, "what is known changes nothing");
+    let edits: [(Kind, Edit); 3] = [
+        (Kind::ConfigMap, |seen| {
+            edit(&mut seen.children.config, |value| value["data"]["server.conf"] = json!("x"));
+            number(&mut seen.children.config, "2");
+        }),
+        (Kind::Service, |seen| {
+            edit(&mut seen.children.service, |value| value["spec"]["selector"]["app"] = json!("x"));
+            number(&mut seen.children.service, "2");
+        }),
+        (Kind::StatefulSet, |seen| {
+            edit(&mut seen.children.stateful_set, |value| value["spec"]["replicas"] = json!(0));
+            number(&mut seen.children.stateful_set, "2");
+        }),
+    ];
+    for (kind, change) in edits {
+        let mut edited = observed.clone();
+        change(&mut edited);
+        let planned = planned(&edited);
+        let applies =
+            |action: &Action| matches!(&action.step, Step::Apply(manifest) if manifest.kind == kind);
+        assert!(planned.actions.iter().any(applies), "{kind:?}: {:?}", planned.actions);
+    }
 }
 
 #[test]
