@@ -28,7 +28,7 @@ pub(super) fn ensure<K: Resource + Serialize>(
 }
 
 /// The same with what follows from other objects and is no intention of ours: it is written where it is otherwise, and is no part
-/// of what says that another operator had another intention. What is written so far is all that `follows` says.
+/// of what says that another operator had another intention. `follows` writes it, and says all of what it wrote.
 pub(super) fn ensure_with<K: Resource + Serialize>(
     known: &[Agreement],
     plan: &mut Plan,
