@@ -34,7 +34,29 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
         return false;
     }
     draw(world, plan);
-    let done = match &world.choice.taking {
+    if is_written(plan) && world.choice.taking.writes() {
+        // Each is written over the version that was seen, and the first makes another one of it.
+        plan.wait(
+            Part::Credentials,
+            "what the Secret with the credentials is known by is being written again",
+        );
+        return false;
+    }
+    let done = take(world, plan);
+    if done {
+        plan.say(Part::Credentials, State::Done);
+    }
+    done
+}
+
+/// Whether this plan writes what the Secret is known by, or what it lacks.
+fn is_written(plan: &Plan) -> bool {
+    plan.actions.iter().any(|action| matches!(action.step, Step::CreateSecret(_) | Step::KeepSecret(_)))
+}
+
+/// What is taken over; whether a pod may be made with what is there.
+fn take(world: &World<'_>, plan: &mut Plan) -> bool {
+    match &world.choice.taking {
         Taking::Nothing => world.choice.draws.is_empty(),
         Taking::Unread => {
             plan.wait(Part::Credentials, "the Secrets with the credentials are being read");
@@ -71,11 +93,7 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
             }
             false
         }
-    };
-    if done {
-        plan.say(Part::Credentials, State::Done);
     }
-    done
 }
 
 /// What somebody changed is written as it was: QuestDB runs with that, or is started with it.
@@ -207,9 +225,12 @@ fn without_owner(subject: &Subject, secret: &Secret) -> Manifest {
     kept
 }
 
-/// Writes other values. *Invariant:* while there is a pod, only where its restart is decided ([`super::workload`]), so that
-/// nothing that puts the restart off comes between.
+/// Writes other values, unless this plan writes into the Secret already. *Invariant:* while there is a pod, only where its restart is
+/// decided ([`super::workload`]), so that nothing that puts the restart off comes between.
 pub(super) fn renew(plan: &mut Plan, new: &NewCredentials) {
+    if is_written(plan) {
+        return;
+    }
     let reason = "other credentials are given than are in force";
     plan.act(Part::Credentials, Step::SetCredentials(Box::new(new.clone())), reason);
     plan.wait(Part::Credentials, "other credentials are being written");

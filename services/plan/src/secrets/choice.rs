@@ -62,6 +62,16 @@ pub(crate) enum Taking {
     Renewal(NewCredentials),
 }
 
+impl Taking {
+    /// Whether the own Secret is written for it.
+    pub(crate) const fn writes(&self) -> bool {
+        match self {
+            Self::Nothing | Self::Unread => false,
+            Self::PutRight(_) | Self::Keep(_) | Self::Note(_) | Self::Renewal(_) => true,
+        }
+    }
+}
+
 /// See [`super::to_read`].
 pub(super) fn to_read(validated: &Validated, observed: &Observed) -> BTreeSet<String> {
     let Some(view) = View::new(validated, observed) else { return BTreeSet::new() };

@@ -125,7 +125,11 @@ fn a_settled_database_has_nothing_to_do() {
 #[test]
 fn a_retired_database_keeps_its_disk_and_comes_back_with_it() {
     let mut world = serving();
-    let (volume, secret) = (world.volumes[0].id.clone(), world.children.secret.clone());
+    let held = |world: &World| {
+        let secret = world.children.secret.as_ref().unwrap();
+        (world.volumes[0].id.clone(), secret.metadata.uid.clone(), secret.data.clone())
+    };
+    let before = held(&world);
     wish(&mut world, 2, |spec| spec.run_state = RunState::Deleted);
     settle(&mut world, None, false);
     assert_eq!(phase(&world), Some(Phase::Deleted));
@@ -134,7 +138,7 @@ fn a_retired_database_keeps_its_disk_and_comes_back_with_it() {
     wish(&mut world, 3, |spec| spec.run_state = RunState::Running);
     settle(&mut world, None, false);
     check_serving(&world, None);
-    assert_eq!((world.volumes[0].id.clone(), world.children.secret.clone()), (volume, secret));
+    assert_eq!(held(&world), before);
     let generation = &world.resource.metadata.annotations.as_ref().unwrap()[names::GENERATION];
     assert_eq!(generation, "2", "the old token would give the old machine");
 }

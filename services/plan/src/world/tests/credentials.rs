@@ -117,10 +117,11 @@ impl World {
     /// Makes the Secret, or writes over what it says of itself as a merge does.
     pub(super) fn create_secret(&mut self, manifest: &Manifest) {
         let mut body = manifest.body.clone();
+        let number = self.next().to_string();
         let Some(found) = &mut self.children.secret else {
             self.secrets_drawn += 1;
             body["metadata"]["uid"] = json!(format!("secret-{}", self.secrets_drawn));
-            body["metadata"]["resourceVersion"] = json!(self.next().to_string());
+            body["metadata"]["resourceVersion"] = json!(number);
             let drawn = format!("drawn-{}", self.secrets_drawn);
             body["metadata"]["annotations"][names::secret::REVISION] = json!(drawn);
             let [user, password] = [json!("YQ=="), json!(ByteString(drawn.into_bytes()))];
@@ -129,6 +130,7 @@ impl World {
             return;
         };
         let found = &mut Arc::make_mut(found).metadata;
+        let before = found.clone();
         let annotations = found.annotations.get_or_insert_default();
         for (key, value) in body["metadata"]["annotations"].take().as_object().into_iter().flatten() {
             annotations.remove(key);
@@ -138,6 +140,9 @@ impl World {
         found.labels.get_or_insert_default().extend(ours.labels.unwrap_or_default());
         if ours.owner_references.is_some() {
             found.owner_references = ours.owner_references.filter(|owners| !owners.is_empty());
+        }
+        if *found != before {
+            found.resource_version = Some(number);
         }
     }
 

@@ -118,7 +118,11 @@ fn whatever_somebody_changes_is_as_it_was_by_one_write_and_without_a_restart() {
             world.children.stateful_set.clone(),
         );
         meddle(&mut world, hand);
-        let planned = pass(&mut world, &mut 0, None, false);
+        let mut planned = pass(&mut world, &mut 0, None, false);
+        if planned.actions.iter().any(|action| matches!(action.step, Step::CreateSecret(_))) {
+            // It is known by its annotations.
+            planned = pass(&mut world, &mut 0, None, false);
+        }
         assert_eq!(writes(&planned), Some(true), "{what}: {:?}", planned.actions);
         assert_eq!(world.children.secret.as_ref().unwrap().data, own.data, "{what}");
         let stops = watched(&mut world, |world, _| assert!(opens_ilp(world), "{what}: shut"));
@@ -190,12 +194,13 @@ fn a_rotation_is_carried_out_whatever_somebody_writes_meanwhile() {
         put(own, "pg-password", Some("theirs"));
         put(own, "http-password", Some("theirs"));
     };
-    for at in 0..9 {
+    let unmarked: Hand = |own| own.metadata.labels = None;
+    for (hand, at) in [both, unmarked].into_iter().flat_map(|hand| (0..9).map(move |at| (hand, at))) {
         let mut world = given();
         world.login("own", "psql", ("ada", "second"));
         for number in 0..9 {
             if number == at {
-                meddle(&mut world, both);
+                meddle(&mut world, hand);
             }
             pass(&mut world, &mut 0, None, false);
             world.tick();
@@ -222,6 +227,30 @@ fn a_copy_that_is_missing_or_spoilt_is_made_once_more_and_only_a_spoilt_one_is_c
         assert_eq!(writes(&planned), Some(counts), "{:?}", planned.actions);
         assert_eq!(watched(&mut world, |_, planned| assert_eq!(writes(planned), None)), 0);
         assert_eq!((&world.children.secret.as_ref().unwrap().data, &world.process), (&data, &process));
+    }
+}
+
+#[test]
+fn what_the_secret_is_known_by_is_written_first_and_nothing_else_over_the_same_version() {
+    let bare: Hand = |own| {
+        own.metadata.annotations = None;
+        put(own, "http-password", Some("theirs"));
+    };
+    // As an operator from before there were copies kept it beside its disk.
+    let kept: Hand = |own| {
+        own.metadata.annotations.as_mut().unwrap().remove(names::RESOURCE).unwrap();
+        put(own, names::secret::WRITTEN, None);
+    };
+    // Who took the annotations off took off where the values come from as well.
+    for (hand, expected) in [(bare, vec!["SetCredentials", "SetCredentials"]), (kept, vec!["SetCredentials"])]
+    {
+        let mut world = given();
+        meddle(&mut world, hand);
+        let mut steps = Vec::new();
+        let stops = watched(&mut world, |_, planned| {
+            steps.extend(planned.actions.iter().map(|action| action.step.name()));
+        });
+        assert_eq!((steps, stops), ([vec!["CreateSecret"], expected].concat(), 0));
     }
 }
 

@@ -79,6 +79,7 @@ pub(super) fn pass_under(
         let before = mem::replace(&mut planned, plan(&seen, &validated, &observed, settings));
         assert!(found != Protection::ON || before == planned, "who finds it on need not plan again");
     }
+    check_secret(&planned);
     let mut applied = Applied::default();
     // The version that our own last write gave it, else the one that was seen.
     let mut version = seen.metadata.resource_version.clone();
@@ -134,6 +135,14 @@ fn check_generations(told: &QuestDBStatus) {
     for found in told.conditions.iter().filter(|found| !MAY_BE_UNKNOWN.contains(&found.type_.as_str())) {
         assert_eq!(found.observed_generation, told.observed_generation, "{found:?}");
     }
+}
+
+/// Whatever is written into the own Secret is written over the version that was seen: a second write would be refused.
+fn check_secret(planned: &Plan) {
+    let writes =
+        |step: &&Step| matches!(step, Step::CreateSecret(_) | Step::KeepSecret(_) | Step::SetCredentials(_));
+    let steps = planned.actions.iter().map(|action| &action.step);
+    assert!(steps.filter(writes).count() < 2, "{:?}", planned.actions);
 }
 
 fn carry_out(
