@@ -105,9 +105,8 @@ pub(crate) fn choose(validated: &Validated, observed: &Observed) -> Choice {
     let open = |credential: &Credential| !view.is_taken(*credential, &view.candidates(*credential));
     let open: Vec<Credential> = Credential::ALL.into_iter().filter(open).collect();
     let abandoned = view.abandoned();
-    let noted = || view.noted.refused.values().map(|refused| refused.why.clone());
     if open.is_empty() && !view.is_in_doubt() && view.revoked().next().is_none() && abandoned.is_empty() {
-        choice.problems.extend(noted());
+        choice.problems.extend(view.noted.refused.values().map(|refused| refused.why.clone()));
         return choice;
     }
     let own_name = names::credentials(&validated.subject.name);
@@ -116,17 +115,16 @@ pub(crate) fn choose(validated: &Validated, observed: &Observed) -> Choice {
         return choice;
     };
     let revision = view.revision().map(String::as_str);
-    let cause = match Verdict::of(revision, |key| own.data.get(key).map(Hidden::expose)) {
-        Verdict::AsWritten => Cause::Given,
-        Verdict::Unheld => Cause::Unheld,
-        Verdict::Torn => Cause::Changed,
-        Verdict::Changed(former) => {
-            choice.problems.extend(noted());
-            let new = NewCredentials::over(&view, own).with(former.values, Revision::Same(former.revision));
-            choice.taking = Taking::PutRight(NewCredentials { cause: Cause::Changed, ..new });
-            return choice;
-        }
+    let (cause, former) = match Verdict::of(revision, |key| own.data.get(key).map(Hidden::expose)) {
+        Verdict::AsWritten => (Cause::Given, None),
+        Verdict::Unheld => (Cause::Unheld, None),
+        Verdict::Torn => (Cause::Changed, None),
+        Verdict::Changed(former) => (Cause::Changed, Some(former)),
     };
+    let put_right = former.map(|former| NewCredentials::again(&view, own, former));
+    // What stands against what is given is told meanwhile, by what stands there then.
+    let after = put_right.as_ref().map(NewCredentials::content);
+    let own = after.as_ref().unwrap_or(own);
     let mut new = New::of(&view);
     for credential in open {
         if let Err(problem) = view.take(credential, own, &mut new) {
@@ -136,6 +134,10 @@ pub(crate) fn choose(validated: &Validated, observed: &Observed) -> Choice {
     new.part_readers(&view.noted, own);
     choice.problems.append(&mut new.problems);
     choice.problems.extend(new.taken.refused.values().map(|refused| refused.why.clone()));
+    if let Some(put_right) = put_right {
+        choice.taking = Taking::PutRight(put_right);
+        return choice;
+    }
     choice.draws.append(&mut new.draws);
     // What is drawn is noted before, or nobody would know of it should the wish change meanwhile.
     choice.draws.retain(|id| view.noted.begun.contains(id));

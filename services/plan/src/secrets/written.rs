@@ -87,6 +87,18 @@ impl NewCredentials {
         }
     }
 
+    /// What somebody changed, as it was.
+    pub(super) fn again(view: &View<'_>, own: &Content, former: Former) -> Self {
+        let new = Self::over(view, own).with(former.values, Revision::Same(former.revision));
+        Self { cause: Cause::Changed, ..new }
+    }
+
+    /// What stands in the Secret afterwards, as far as it is the operator's.
+    pub(super) fn content(&self) -> Content {
+        let data = self.whole.iter().map(|(key, value)| ((*key).to_owned(), value.clone()));
+        Content { origin: self.over.clone(), data: data.collect() }
+    }
+
     /// The same with these values.
     pub(super) fn with(mut self, values: BTreeMap<&'static str, Option<Hidden>>, revision: Revision) -> Self {
         for (key, value) in &values {

@@ -9,10 +9,10 @@ use resources::{RunState, names};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::credentials::{in_force, jwk, opens_ilp, watched, written};
-use super::model::World;
+use super::credentials::{in_force, jwk, opens_ilp, refusal, watched, written};
+use super::model::{Lost, World};
 use super::operations::{become_, change};
-use super::{check_serving, pass, serving, settle};
+use super::{Trouble, check_serving, pass, serving, settle};
 use crate::fixture::validated;
 use crate::secrets::{self, NewCredentials};
 use crate::{Children, Plan, Step};
@@ -228,6 +228,26 @@ fn a_copy_that_is_missing_or_spoilt_is_made_once_more_and_only_a_spoilt_one_is_c
         assert_eq!(watched(&mut world, |_, planned| assert_eq!(writes(planned), None)), 0);
         assert_eq!((&world.children.secret.as_ref().unwrap().data, &world.process), (&data, &process));
     }
+}
+
+#[test]
+fn what_stands_against_what_is_given_is_told_while_something_is_put_right() {
+    let mut world = given();
+    world.login("own", "psql", ("ada", "second"));
+    world.unreadable = vec!["own".to_owned()];
+    world.give("reads", Some("psql-readonly"), &[("username", "bob")]);
+    settle(&mut world, None, false);
+    let told = refusal(&world);
+    assert!(told.as_ref().is_some_and(|text| text.contains("Secret own") && text.contains("Secret reads")));
+    meddle(&mut world, |own| put(own, "http-password", Some("theirs")));
+    for _ in 0..3 {
+        // It is left to the other for a while.
+        let fails = Trouble { at: 0, lost: Lost::Request, crash: false };
+        let planned = pass(&mut world, &mut 0, Some(fails), false);
+        assert_eq!((writes(&planned), refusal(&world)), (Some(true), told.clone()));
+        world.tick();
+    }
+    assert_eq!(watched(&mut world, |world, _| assert_eq!(refusal(world), told)), 0);
 }
 
 #[test]
