@@ -16,6 +16,7 @@ mod drawn;
 mod jwk;
 mod keyring;
 mod login;
+mod started;
 mod take;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ mod written;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::ObjectMeta;
 use resources::names;
@@ -149,6 +151,8 @@ pub struct Content {
     pub origin: Origin,
     /// Its values.
     pub data: BTreeMap<String, Hidden>,
+    /// Since when at least they stand there, of those that somebody else than the operator wrote.
+    pub hands: BTreeMap<String, Timestamp>,
 }
 
 impl Content {
@@ -157,6 +161,7 @@ impl Content {
         let data = secret.data.unwrap_or_default().into_iter();
         Self {
             origin: Origin::of(&secret.metadata),
+            hands: started::hands(&secret.metadata),
             data: data.map(|(key, value)| (key, Hidden::new(value.0))).collect(),
         }
     }

@@ -14,7 +14,7 @@ use crate::change::{is_told, keyring_of_pod};
 use crate::few::few;
 use crate::identity::goes_with;
 use crate::matches::covers;
-use crate::secrets::{Cause, NewCredentials, Taking};
+use crate::secrets::{Cause, NewCredentials, Revision, Taking};
 use crate::{Goal, Manifest, Part, Plan, State, Step, Subject, Validated, build};
 use resources::names;
 use serde_json::{Value, json};
@@ -96,12 +96,18 @@ fn take(world: &World<'_>, plan: &mut Plan) -> bool {
     }
 }
 
-/// What somebody changed is written as it was: QuestDB runs with that, or is started with it.
+/// What somebody changed is written as it was: QuestDB runs with that, or is started with it. One that was started with what somebody
+/// wrote is restarted once another revision is written, as for any other values.
 fn put_right(plan: &mut Plan, new: &NewCredentials) {
     let keys: Vec<&str> = new.values.keys().copied().collect();
     let what = if keys.is_empty() { "the revision".to_owned() } else { few(&keys, ", ") };
-    let reason =
-        format!("somebody changed {what} in the Secret with the credentials, which is written again");
+    let restart = match new.revision {
+        Revision::Another => "; QuestDB was started with that, and is restarted for it",
+        Revision::Same(_) => "",
+    };
+    let reason = format!(
+        "somebody changed {what} in the Secret with the credentials, which is written again{restart}"
+    );
     plan.put_right(Part::Credentials, Step::SetCredentials(Box::new(new.clone())), reason);
     plan.wait(Part::Credentials, "what somebody changed in the Secret is being put right");
 }

@@ -6,7 +6,7 @@ use resources::names;
 
 use super::view::{Candidate, Known, View};
 use super::written::Verdict;
-use super::{Cause, Content, Credential, Hidden, NewCredentials, Origin, Refused, Revision, Taken};
+use super::{Cause, Content, Credential, Hidden, NewCredentials, Origin, Refused, Revision, Taken, started};
 use crate::{Observed, Target, Validated};
 
 /// What is to be done about the credentials.
@@ -121,7 +121,10 @@ pub(crate) fn choose(validated: &Validated, observed: &Observed) -> Choice {
         Verdict::Torn => (Cause::Changed, None),
         Verdict::Changed(former) => (Cause::Changed, Some(former)),
     };
-    let put_right = former.map(|former| NewCredentials::again(&view, own, former));
+    let put_right = former.map(|former| {
+        let is_read = started::has_read(observed.children.pod.as_deref(), own, &former);
+        NewCredentials::again(&view, own, former, is_read)
+    });
     // What stands against what is given is told meanwhile, by what stands there then.
     let after = put_right.as_ref().map(NewCredentials::content);
     let own = after.as_ref().unwrap_or(own);

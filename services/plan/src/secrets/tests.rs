@@ -19,7 +19,7 @@ const Y: &str = "STTek4Ug1b1XzcccmPkGCcr3BozE9TwgwlzC2orQ1JA";
 fn content(data: &[(&str, &[u8])]) -> Content {
     let origin = Origin { name: "s".to_owned(), uid: "u".to_owned(), version: "1".to_owned() };
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), Hidden::new(value.to_vec())));
-    Content { origin, data: data.collect() }
+    Content { origin, data: data.collect(), hands: BTreeMap::new() }
 }
 
 fn metadata(name: &str, annotations: &Value) -> ObjectMeta {

@@ -1,6 +1,6 @@
 //! What the operator wrote into its own Secret, held as a copy in that very Secret: whatever another hand changes there is put
 //! right from it, what was drawn as well as what was taken over, and without a restart, because QuestDB runs with what stood there
-//! before.
+//! before. One that certainly does not (`started`) is restarted, by another revision of what is put right.
 //!
 //! The copy is a value beside the others, so whoever may not read them may not read it either. A digest in an annotation would say
 //! more to people who see no values (passwords are guessed by one, and what shows no values shows annotations), and less to the
@@ -39,6 +39,8 @@ pub struct NewCredentials {
     pub revision: Revision,
     /// Why it is written.
     pub cause: Cause,
+    /// The revision that is meant, whichever the Secret has afterwards: how often that was put right is counted by it.
+    pub meant: Option<String>,
     /// All values that stand there afterwards.
     pub(super) whole: BTreeMap<&'static str, Hidden>,
 }
@@ -83,20 +85,23 @@ impl NewCredentials {
             taken: None,
             revision: Revision::Same(view.revision().cloned()),
             cause: Cause::Given,
+            meant: view.revision().cloned(),
             whole: keys().filter_map(|key| Some((key, own.data.get(key)?.clone()))).collect(),
         }
     }
 
-    /// What somebody changed, as it was.
-    pub(super) fn again(view: &View<'_>, own: &Content, former: Former) -> Self {
-        let new = Self::over(view, own).with(former.values, Revision::Same(former.revision));
-        Self { cause: Cause::Changed, ..new }
+    /// What somebody changed, as it was; who has read it meanwhile is started again.
+    pub(super) fn again(view: &View<'_>, own: &Content, former: Former, is_read: bool) -> Self {
+        let Former { values, revision } = former;
+        let after = if is_read { Revision::Another } else { Revision::Same(revision.clone()) };
+        let new = Self::over(view, own).with(values, after);
+        Self { cause: Cause::Changed, meant: revision, ..new }
     }
 
     /// What stands in the Secret afterwards, as far as it is the operator's.
     pub(super) fn content(&self) -> Content {
         let data = self.whole.iter().map(|(key, value)| ((*key).to_owned(), value.clone()));
-        Content { origin: self.over.clone(), data: data.collect() }
+        Content { origin: self.over.clone(), data: data.collect(), hands: BTreeMap::new() }
     }
 
     /// The same with these values.

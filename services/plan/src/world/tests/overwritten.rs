@@ -1,10 +1,12 @@
 //! What somebody writes over in the operator's own Secret, takes out of it or puts into it: it is as it was written by one more
-//! write, and nobody is restarted.
+//! write, and nobody is restarted who has not read it.
 
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::{RunState, names};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -14,7 +16,7 @@ use super::model::{Lost, World};
 use super::operations::{become_, change};
 use super::{Trouble, check_serving, pass, serving, settle};
 use crate::fixture::validated;
-use crate::secrets::{self, NewCredentials};
+use crate::secrets::{self, Cause, NewCredentials, Revision};
 use crate::{Children, Plan, Step};
 
 /// The Secret as the operator makes it.
@@ -28,14 +30,19 @@ pub(super) fn held(body: Value) -> Secret {
     own
 }
 
-/// What the operator writes into it. The same values are the same revision.
+/// What the operator writes into it, of which it is the owner then. The same values that are given are the same revision.
 pub(super) fn write(own: &mut Secret, new: &NewCredentials) {
     let mut after = own.clone();
     new.write(&mut after, "");
     let mut data = after.data.unwrap_or_default();
     data.remove(names::secret::WRITTEN);
     let digest = hex::encode(&Sha256::digest(json!(data).to_string())[..4]);
-    new.write(own, &format!("given-{digest}"));
+    let another = match new.cause {
+        Cause::Given | Cause::Unheld => format!("given-{digest}"),
+        Cause::Changed => format!("again-{}", new.over.version),
+    };
+    new.write(own, &another);
+    own.metadata.managed_fields = None;
 }
 
 /// What is remembered of it.
@@ -248,6 +255,55 @@ fn what_stands_against_what_is_given_is_told_while_something_is_put_right() {
         world.tick();
     }
     assert_eq!(watched(&mut world, |world, _| assert_eq!(refusal(world), told)), 0);
+}
+
+/// Somebody writes over a password, and QuestDB starts in another pod before anybody puts it right.
+fn started_with_theirs() -> World {
+    let mut world = given();
+    meddle(&mut world, |own| put(own, "http-password", Some("theirs")));
+    let own = Arc::make_mut(world.children.secret.as_mut().unwrap());
+    let entry = json!({
+        "manager": "somebody", "operation": "Update", "time": Time(world.now),
+        "fieldsV1": { "f:data": { "f:http-password": {} } },
+    });
+    own.metadata.managed_fields = Some(vec![serde_json::from_value(entry).unwrap()]);
+    world.now += SignedDuration::from_mins(2);
+    world.process.clone_from(&world.children.secret);
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    pod.metadata.creation_timestamp = Some(Time(world.now));
+    let container = json!({
+        "name": "questdb", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+        "state": { "running": { "startedAt": Time(world.now) } },
+    });
+    let status = pod.status.get_or_insert_default();
+    status.container_statuses = Some(vec![serde_json::from_value(container).unwrap()]);
+    world
+}
+
+#[test]
+fn a_questdb_that_started_with_what_somebody_wrote_is_told_and_restarted_once() {
+    let mut world = started_with_theirs();
+    let own = world.children.secret.clone().unwrap();
+    let planned = pass(&mut world, &mut 0, None, false);
+    let mut written_anew = planned.actions.iter().filter_map(|action| match &action.step {
+        Step::SetCredentials(new) => Some((action, new)),
+        _ => None,
+    });
+    let (action, new) = written_anew.next().unwrap();
+    assert!(action.puts_right && action.reason.ends_with("is restarted for it"), "{}", action.reason);
+    let before = own.metadata.annotations.as_ref().unwrap().get(names::secret::REVISION);
+    assert_eq!((&new.revision, new.meant.as_ref()), (&Revision::Another, before));
+    let (mut told, mut stops) = (false, 0);
+    let all = watched(&mut world, |world, planned| {
+        let deletes = planned.actions.iter().filter(|action| matches!(action.step, Step::Delete(_)));
+        stops += deletes.count();
+        assert!(told || stops == 0, "restarted before it was told");
+        let pending = &world.resource.status.as_ref().unwrap().pending;
+        told |= pending.iter().any(|found| found.field == "/spec/credentials");
+    });
+    assert_eq!((all, passwords(&world)), (1, ["first", "drawn-1"].map(|value| Some(value.to_owned()))));
+    assert_eq!(in_force(&world, "http-password"), written(&world, "http-password"));
+    check_serving(&world, None);
 }
 
 #[test]
