@@ -151,7 +151,7 @@ pub struct Content {
     pub origin: Origin,
     /// Its values.
     pub data: BTreeMap<String, Hidden>,
-    /// Since when at least they stand there, of those that somebody else than the operator wrote.
+    /// Since when at least they stand there, of those that somebody wrote long after the operator wrote anything there.
     pub hands: BTreeMap<String, Timestamp>,
 }
 

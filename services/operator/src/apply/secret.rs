@@ -120,8 +120,8 @@ async fn begin(
         body: body.clone(),
         uid: Some(new.over.uid.clone()),
     };
-    // Another revision that the same is written under would begin the count anew.
-    Repair::of(pass, api, &manifest, new.meant.as_deref().unwrap_or_default()).await
+    let revision = body["metadata"]["annotations"][names::secret::REVISION].as_str().unwrap_or_default();
+    Repair::of(pass, api, &manifest, revision).await
 }
 
 /// Another text for other values. It says nothing of them.

@@ -1,8 +1,8 @@
-//! Whether the QuestDB that runs was started with what somebody wrote over in the operator's own Secret, because it was not put right
-//! before: the operator was away, or left it to the other for a while. It is restarted with what is put right.
+//! Whether the QuestDB that runs was started with what somebody wrote over in the operator's own Secret, because the operator was away
+//! and did not put it right before. It is restarted with what is put right.
 //!
-//! *Invariant:* only where that is certain. A restart that nobody needs is worse than a QuestDB that has another value than is
-//! written, which somebody has to tell first.
+//! *Invariant:* only where that is certain, and where nobody fights over the value. A restart that nobody needs is worse than a QuestDB
+//! that has another value than is written, which somebody has to tell first.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +22,20 @@ const MADE: SignedDuration = SignedDuration::from_secs(10);
 /// The same of the start of a container in a pod that may be older. By half of it the clock of a machine differs at most, or AWS would
 /// take nothing from it; and a kubelet takes less than the other half to show a pod what became of a Secret.
 const STARTED: SignedDuration = SignedDuration::from_mins(10);
+/// So much later than the operator last wrote into the Secret a value must have been written. Who writes sooner may write it again each
+/// time that it is put right: then it is left to them for a while, and whoever is restarted meanwhile has it once more, without an end.
+const APART: SignedDuration = SignedDuration::from_hours(1);
 
-/// Since when at least there stands what stands under a key of a Secret, of the keys that somebody else than the operator wrote.
-/// Whoever writes another value there takes the key from its owner.
+/// Since when at least there stands what stands under a key of a Secret, of the keys that somebody wrote long after the operator wrote
+/// anything there. Whoever writes another value takes the key from its owner.
 pub(super) fn hands(metadata: &ObjectMeta) -> BTreeMap<String, Timestamp> {
     let entries = metadata.managed_fields.iter().flatten();
+    let ours = entries.clone().filter(|entry| entry.manager.as_deref() == Some(names::OPERATOR));
+    let Some(last) = ours.filter_map(|entry| Some(entry.time.as_ref()?.0)).max() else {
+        return BTreeMap::new();
+    };
     let mut hands = BTreeMap::new();
-    for entry in entries.filter(|entry| entry.manager.as_deref() != Some(names::OPERATOR)) {
+    for entry in entries {
         let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.get("f:data")?.as_object());
         let (Some(fields), Some(Time(time))) = (fields, &entry.time) else { continue };
         for key in fields.keys().filter_map(|field| field.strip_prefix("f:")) {
@@ -36,6 +43,7 @@ pub(super) fn hands(metadata: &ObjectMeta) -> BTreeMap<String, Timestamp> {
             *since = (*since).max(*time);
         }
     }
+    hands.retain(|_, since| since.duration_since(last) >= APART);
     hands
 }
 
@@ -74,12 +82,18 @@ mod tests {
         json!({ "manager": manager, "operation": "Update", "time": at(time), "fieldsV1": fields })
     }
 
-    /// A password that somebody wrote over at noon.
-    fn own() -> Content {
+    /// A password that somebody wrote over at noon, when the operator had written last at these times.
+    fn own_after(ours: &[&str]) -> Content {
         let fields = json!({ "f:data": { "f:pg-password": {} } });
-        let managers = [by("somebody", "12:00:00", &fields)];
+        let rest = json!({ "f:data": { "f:pg-user": {} } });
+        let ours = ours.iter().map(|time| by(names::OPERATOR, time, &rest));
+        let managers: Vec<Value> = ours.chain([by("somebody", "12:00:00", &fields)]).collect();
         let secret = json!({ "metadata": { "managedFields": managers } });
         Content::of(serde_json::from_value(secret).unwrap())
+    }
+
+    fn own() -> Content {
+        own_after(&["11:00:00"])
     }
 
     fn former(key: &'static str, value: Option<&str>) -> Former {
@@ -122,6 +136,20 @@ mod tests {
     }
 
     #[test]
+    fn who_writes_soon_after_the_operator_may_fight_for_it_and_restarts_nobody() {
+        let pod = pod("12:01:00", &running("12:01:02"));
+        let former = former("pg-password", Some("x"));
+        let check = |ours: &[&str], expected: bool| {
+            assert_eq!(has_read(Some(&pod), &own_after(ours), &former), expected, "{ours:?}");
+        };
+        check(&["10:00:00", "11:00:00"], true);
+        check(&["11:00:01", "10:00:00"], false);
+        check(&["12:30:00"], false);
+        // Nobody knows when that was.
+        check(&[], false);
+    }
+
+    #[test]
     fn only_what_was_replaced_under_the_revision_of_the_pod_asks_for_a_restart() {
         let check = |what: &str, former: &Former, change: fn(&mut Pod)| {
             let mut pod = pod("12:01:00", &running("12:01:02"));
@@ -142,7 +170,7 @@ mod tests {
     #[test]
     fn what_others_wrote_is_known_by_key_and_by_the_last_of_them() {
         let secret = json!({ "metadata": { "managedFields": [
-            by(names::OPERATOR, "12:03:00", &json!({ "f:data": { "f:pg-user": {}, "f:http-user": {} } })),
+            by(names::OPERATOR, "10:03:00", &json!({ "f:data": { "f:pg-user": {}, "f:http-user": {} } })),
             by("a", "12:01:00", &json!({ "f:data": { "f:http-user": {}, "f:http-password": {} } })),
             by("b", "12:02:00", &json!({ "f:data": { ".": {}, "f:http-password": {} } })),
             by("c", "12:00:00", &json!({ "f:data": { "f:http-password": {} } })),

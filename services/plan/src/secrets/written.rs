@@ -39,8 +39,6 @@ pub struct NewCredentials {
     pub revision: Revision,
     /// Why it is written.
     pub cause: Cause,
-    /// The revision that is meant, whichever the Secret has afterwards: how often that was put right is counted by it.
-    pub meant: Option<String>,
     /// All values that stand there afterwards.
     pub(super) whole: BTreeMap<&'static str, Hidden>,
 }
@@ -85,7 +83,6 @@ impl NewCredentials {
             taken: None,
             revision: Revision::Same(view.revision().cloned()),
             cause: Cause::Given,
-            meant: view.revision().cloned(),
             whole: keys().filter_map(|key| Some((key, own.data.get(key)?.clone()))).collect(),
         }
     }
@@ -93,9 +90,8 @@ impl NewCredentials {
     /// What somebody changed, as it was; who has read it meanwhile is started again.
     pub(super) fn again(view: &View<'_>, own: &Content, former: Former, is_read: bool) -> Self {
         let Former { values, revision } = former;
-        let after = if is_read { Revision::Another } else { Revision::Same(revision.clone()) };
-        let new = Self::over(view, own).with(values, after);
-        Self { cause: Cause::Changed, meant: revision, ..new }
+        let revision = if is_read { Revision::Another } else { Revision::Same(revision) };
+        Self { cause: Cause::Changed, ..Self::over(view, own).with(values, revision) }
     }
 
     /// What stands in the Secret afterwards, as far as it is the operator's.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -257,16 +257,22 @@ fn what_stands_against_what_is_given_is_told_while_something_is_put_right() {
     assert_eq!(watched(&mut world, |world, _| assert_eq!(refusal(world), told)), 0);
 }
 
-/// Somebody writes over a password, and QuestDB starts in another pod before anybody puts it right.
-fn started_with_theirs() -> World {
+/// Somebody writes over a password, so long after the operator wrote last, and QuestDB starts in another pod before anybody puts it
+/// right.
+fn started_with_theirs(after: SignedDuration) -> World {
     let mut world = given();
     meddle(&mut world, |own| put(own, "http-password", Some("theirs")));
+    let by = |manager: &str, time: Timestamp, key: &str| {
+        let fields = json!({ "f:data": { key: {} } });
+        let entry =
+            json!({ "manager": manager, "operation": "Update", "time": Time(time), "fieldsV1": fields });
+        serde_json::from_value(entry).unwrap()
+    };
     let own = Arc::make_mut(world.children.secret.as_mut().unwrap());
-    let entry = json!({
-        "manager": "somebody", "operation": "Update", "time": Time(world.now),
-        "fieldsV1": { "f:data": { "f:http-password": {} } },
-    });
-    own.metadata.managed_fields = Some(vec![serde_json::from_value(entry).unwrap()]);
+    own.metadata.managed_fields = Some(vec![
+        by(names::OPERATOR, world.now - after, "f:http-user"),
+        by("somebody", world.now, "f:http-password"),
+    ]);
     world.now += SignedDuration::from_mins(2);
     world.process.clone_from(&world.children.secret);
     let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
@@ -282,8 +288,7 @@ fn started_with_theirs() -> World {
 
 #[test]
 fn a_questdb_that_started_with_what_somebody_wrote_is_told_and_restarted_once() {
-    let mut world = started_with_theirs();
-    let own = world.children.secret.clone().unwrap();
+    let mut world = started_with_theirs(SignedDuration::from_hours(1));
     let planned = pass(&mut world, &mut 0, None, false);
     let mut written_anew = planned.actions.iter().filter_map(|action| match &action.step {
         Step::SetCredentials(new) => Some((action, new)),
@@ -291,8 +296,7 @@ fn a_questdb_that_started_with_what_somebody_wrote_is_told_and_restarted_once() 
     });
     let (action, new) = written_anew.next().unwrap();
     assert!(action.puts_right && action.reason.ends_with("is restarted for it"), "{}", action.reason);
-    let before = own.metadata.annotations.as_ref().unwrap().get(names::secret::REVISION);
-    assert_eq!((&new.revision, new.meant.as_ref()), (&Revision::Another, before));
+    assert_eq!(new.revision, Revision::Another);
     let (mut told, mut stops) = (false, 0);
     let all = watched(&mut world, |world, planned| {
         let deletes = planned.actions.iter().filter(|action| matches!(action.step, Step::Delete(_)));
@@ -303,6 +307,16 @@ fn a_questdb_that_started_with_what_somebody_wrote_is_told_and_restarted_once() 
     });
     assert_eq!((all, passwords(&world)), (1, ["first", "drawn-1"].map(|value| Some(value.to_owned()))));
     assert_eq!(in_force(&world, "http-password"), written(&world, "http-password"));
+    check_serving(&world, None);
+}
+
+/// Whatever is put right, the next QuestDB could start with it again.
+#[test]
+fn a_questdb_that_started_with_what_is_fought_over_is_left_to_people() {
+    let mut world = started_with_theirs(SignedDuration::from_mins(10));
+    assert_eq!(watched(&mut world, |_, _| {}), 0);
+    assert_eq!(written(&world, "http-password").as_deref(), Some("drawn-1"));
+    assert_eq!(in_force(&world, "http-password").as_deref(), Some("theirs"));
     check_serving(&world, None);
 }
 
