@@ -18,7 +18,7 @@ use crate::change::keyring_of_pod;
 use crate::pod;
 
 /// So much later than a value was written a pod must have been made: the clocks of two API servers differ by less.
-const MADE: SignedDuration = SignedDuration::from_secs(10);
+const MADE: SignedDuration = SignedDuration::from_mins(1);
 /// The same of the start of a container in a pod that may be older. By half of it the clock of a machine differs at most, or AWS would
 /// take nothing from it; and a kubelet takes less than the other half to show a pod what became of a Secret.
 const STARTED: SignedDuration = SignedDuration::from_mins(10);
@@ -122,12 +122,12 @@ mod tests {
     fn only_who_started_later_for_certain_has_read_it() {
         let waiting = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
         for (what, made, state, expected) in [
-            ("a pod that was made later", "12:00:10", running("12:00:12"), true),
-            ("a pod that was made at about that time", "12:00:09", running("12:09:59"), false),
+            ("a pod that was made later", "12:01:00", running("12:01:02"), true),
+            ("a pod that was made at about that time", "12:00:59", running("12:09:59"), false),
             ("a container that was started later", "11:00:00", running("12:10:00"), true),
             ("a container to which the value may not have come", "11:00:00", running("12:09:59"), false),
             ("one from before", "11:00:00", running("11:00:02"), false),
-            ("one that does not run", "12:00:10", waiting, false),
+            ("one that does not run", "12:01:00", waiting, false),
         ] {
             let pod = pod(made, &state);
             assert_eq!(has_read(Some(&pod), &own(), &former("pg-password", Some("x"))), expected, "{what}");
