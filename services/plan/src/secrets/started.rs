@@ -143,6 +143,7 @@ mod tests {
             assert_eq!(has_read(Some(&pod), &own_after(ours), &former), expected, "{ours:?}");
         };
         check(&["10:00:00", "11:00:00"], true);
+        check(&["10:00:00", "11:00:01"], false);
         check(&["11:00:01", "10:00:00"], false);
         check(&["12:30:00"], false);
         // Nobody knows when that was.
