@@ -2,8 +2,8 @@
 //!
 //! An operator makes one database; its objects are the model. Then it is ended, and what was written for that one is written for many
 //! others: the same requests in the same order, with bodies of the same shape and size, by the same clients. What they hang on is taken
-//! from the answers: the uid and the version of the resource, and the uid of the Node. Nothing else is read, nothing is watched, and
-//! nothing says how far a database is.
+//! from the answers: the uid and the versions of the resource, and the uid of the Node. Nothing else is read, nothing is watched, and
+//! nothing but the first status says how far a database is.
 
 use std::fmt::Debug;
 use std::iter::once;
@@ -12,14 +12,16 @@ use std::time::Instant;
 use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams};
-use kube::core::ObjectMeta;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::{ObjectMeta, Request};
 use kube::{Api, ResourceExt as _};
-use resources::{QuestDB, names};
+use resources::{QuestDB, QuestDBStatus, names};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::place::{self, Names, Place};
+use super::said;
 use super::written::{GENERATION, Identity, Written};
 use super::{IN_FLIGHT, MADE, NEEDED};
 use crate::meter::real;
@@ -55,28 +57,33 @@ pub(super) async fn rate(place: &Place, count: usize) -> anyhow::Result<f64> {
 /// Has an operator make the database of a place; what it wrote.
 async fn model(place: &Place) -> anyhow::Result<Written> {
     let operator = place.operator().await?;
+    let since = said::now(place).await?;
     place.apply().await?;
     place.all_made(&operator).await?;
     operator.kill().await?;
-    Written::read(place).await
+    let status = said::first(place, &since).await?;
+    Written::read(place, status).await
 }
 
-/// The fifteen writes that a database takes.
+/// The sixteen writes that a database takes.
 async fn make(place: &Place, one: Written) -> anyhow::Result<()> {
-    let Written { identity, secret, first, launch, labels, last } = one;
+    let Written { identity, status, secret, first, launch, labels, last } = one;
     let (name, namespace) = (identity.name.as_str(), place.namespace.as_str());
     let databases: Api<QuestDB> = Api::namespaced(place.admin.clone(), namespace);
     let nodes: Api<Node> = Api::all(place.admin.clone());
 
-    let resource = place.apply_one(&identity.database, name).await?.metadata;
-    let uid = resource.uid.context("what is stored has a uid")?;
-    let held = json!({ "finalizers": [names::FINALIZER], "resourceVersion": resource.resource_version });
+    let resource = place.apply_one(&identity.database, name).await?;
+    let uid = resource.metadata.uid.clone().context("what is stored has a uid")?;
+    let version = &resource.metadata.resource_version;
+    let held = json!({ "finalizers": [names::FINALIZER], "resourceVersion": version });
     let held = merge(&databases, name, &held).await?;
+    let report = report(resource, *status, held.resource_version)?;
+    let said = say(place, &databases, name, report).await?;
     secret.create(&uid).await?;
     for part in first {
         part.apply(&uid).await?;
     }
-    let noted = json!({ "annotations": launch, "resourceVersion": held.resource_version });
+    let noted = json!({ "annotations": launch, "resourceVersion": said.resource_version });
     merge(&databases, name, &noted).await?;
     let machine = identity.machine();
     let node = place::node(namespace, (&identity.database, name), (&machine, GENERATION))?;
@@ -100,4 +107,69 @@ where
     let body = Patch::Merge(json!({ "metadata": metadata }));
     let merged = api.patch_metadata(name, &parameters, &body).await;
     Ok(merged.with_context(|| format!("merging into {name}"))?.metadata)
+}
+
+/// A resource with another status, as an operator sends it: as that was seen before it was held, without what the API server notes of
+/// its managers, and over the version that it has since then.
+fn report(mut resource: QuestDB, status: QuestDBStatus, version: Option<String>) -> anyhow::Result<Vec<u8>> {
+    resource.managed_fields_mut().clear();
+    resource.metadata.resource_version = version;
+    resource.status = Some(status);
+    Ok(serde_json::to_vec(&resource)?)
+}
+
+/// What is stored after a status was written, as far as anybody asks.
+#[derive(Deserialize)]
+struct Stored {
+    metadata: Version,
+}
+
+/// Which version of an object it is.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    resource_version: Option<String>,
+}
+
+/// Replaces the status of a resource, as an operator does; which version it is then.
+async fn say(
+    place: &Place,
+    databases: &Api<QuestDB>,
+    name: &str,
+    report: Vec<u8>,
+) -> anyhow::Result<Version> {
+    let parameters = PostParams { field_manager: Some(names::OPERATOR.to_owned()), ..PostParams::default() };
+    let request = Request::new(databases.resource_url());
+    let request = request.replace_subresource("status", name, &parameters, report)?;
+    let stored: Stored =
+        place.admin.request(request).await.with_context(|| format!("saying how {name} is"))?;
+    Ok(stored.metadata)
+}
+
+#[cfg(test)]
+mod tests {
+    use resources::Phase;
+
+    use super::*;
+
+    #[test]
+    fn a_status_is_said_over_the_last_write_and_without_the_managers() {
+        let resource = serde_json::from_value(json!({
+            "apiVersion": "crd.questdb.io/v1", "kind": "QuestDB",
+            "metadata": {
+                "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7",
+                "managedFields": [{ "manager": "other", "operation": "Apply" }],
+            },
+            "spec": { "storage": { "sizeGib": 20 } },
+        }));
+        let status = QuestDBStatus { phase: Some(Phase::Provisioning), ..QuestDBStatus::default() };
+        let report = report(resource.unwrap(), status, Some("8".to_owned())).unwrap();
+        let report: Value = serde_json::from_slice(&report).unwrap();
+        assert_eq!(
+            report["metadata"],
+            json!({ "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "8", "managedFields": [] })
+        );
+        assert_eq!(report["status"], json!({ "phase": "Provisioning" }));
+        assert_eq!(report["spec"]["storage"]["sizeGib"], 20, "the whole resource is sent");
+    }
 }

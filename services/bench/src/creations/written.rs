@@ -1,7 +1,8 @@
 //! What an operator wrote for a database, to be written again for others.
 //!
 //! Of an object that is only what the API server notes as the operator's. What it added itself, such as addresses and defaults, it shall
-//! add again: with that in them copies would be larger, and cost more to merge and less to make.
+//! add again: with that in them copies would be larger, and cost more to merge and less to make. The first status is not read here:
+//! by the end there is another one (`said.rs`).
 
 use anyhow::Context as _;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -13,7 +14,9 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
 use kube::{Api, Resource, ResourceExt as _};
-use resources::{QuestDB, names};
+use resources::{QuestDB, QuestDBStatus, names};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::place::Place;
@@ -30,6 +33,8 @@ const UPDATE: &str = "Update";
 /// What is written for a database beside its resource and its Node.
 pub(super) struct Written {
     pub(super) identity: Identity,
+    /// The first status: that it is being made.
+    pub(super) status: Box<QuestDBStatus>,
     pub(super) secret: Part,
     /// What is applied before a machine is asked for.
     pub(super) first: Vec<Part>,
@@ -59,8 +64,8 @@ pub(super) struct Part {
 }
 
 impl Written {
-    /// Of the one database of a place.
-    pub(super) async fn read(place: &Place) -> anyhow::Result<Self> {
+    /// Of the one database of a place, of which this was said first.
+    pub(super) async fn read(place: &Place, status: Box<QuestDBStatus>) -> anyhow::Result<Self> {
         let (database, name) = place.resources.iter().next().context("the place is for a database")?;
         let claim = Part::read(namespaced::<PersistentVolumeClaim>(place), names::claim(name), APPLY).await?;
         let disk = claim.body["spec"]["volumeName"].as_str().context("a claim names its disk")?;
@@ -81,7 +86,7 @@ impl Written {
         let nodes: Api<Node> = Api::all(place.admin.clone());
         let node = nodes.get(&names::node(identity.short(), GENERATION)).await.context("reading the Node")?;
         let labels = json!(node.labels());
-        Ok(Self { identity, secret, first, launch, labels, last: vec![disk, claim, set] })
+        Ok(Self { identity, status, secret, first, launch, labels, last: vec![disk, claim, set] })
     }
 
     /// The same for another database.
@@ -91,9 +96,14 @@ impl Written {
             parts.iter().map(|part| part.copy(&swap)).collect()
         };
         let (first, last, secret) = (copies(&self.first)?, copies(&self.last)?, self.secret.copy(&swap)?);
-        let labels = serde_json::from_str(&swap(&self.labels.to_string()))?;
-        Ok(Self { identity: other, secret, first, launch: self.launch.clone(), labels, last })
+        let (status, labels) = (swapped(&self.status, &swap)?, swapped(&self.labels, &swap)?);
+        Ok(Self { identity: other, status, secret, first, launch: self.launch.clone(), labels, last })
     }
+}
+
+/// Something of a database, as that of another one.
+fn swapped<T: Serialize + DeserializeOwned>(what: &T, swap: &impl Fn(&str) -> String) -> anyhow::Result<T> {
+    Ok(serde_json::from_str(&swap(&serde_json::to_string(what)?))?)
 }
 
 /// How the resource was annotated before its machine was asked for.
@@ -108,7 +118,7 @@ async fn launch(place: &Place, name: &str) -> anyhow::Result<Value> {
     Ok(Value::Object(launch))
 }
 
-fn namespaced<K: Resource<DynamicType = ()>>(place: &Place) -> Api<DynamicObject> {
+pub(super) fn namespaced<K: Resource<DynamicType = ()>>(place: &Place) -> Api<DynamicObject> {
     Api::namespaced_with(place.admin.clone(), &place.namespace, &ApiResource::erase::<K>(&()))
 }
 
@@ -159,7 +169,7 @@ impl Part {
     }
 
     fn copy(&self, swap: &impl Fn(&str) -> String) -> anyhow::Result<Self> {
-        let body = serde_json::from_str(&swap(&self.body.to_string()))?;
+        let body = swapped(&self.body, swap)?;
         Ok(Self { api: self.api.clone(), name: swap(&self.name), body })
     }
 
@@ -321,6 +331,12 @@ mod tests {
             format!("{} {name} {} {database} {node} {disk}", names::claim(name), names::headless(name))
         };
         assert_eq!(one.swap(&text(&one), &other), text(&other));
+        let status = |identity: &Identity| -> Box<QuestDBStatus> {
+            let step = json!({ "name": "resource", "state": "Running", "message": text(identity) });
+            serde_json::from_value(json!({ "databaseId": identity.database, "steps": [step] })).unwrap()
+        };
+        let swap = |text: &str| one.swap(text, &other);
+        assert_eq!(swapped(&status(&one), &swap).unwrap(), status(&other));
         assert_eq!(other.volume, "vol-c8def0000deadbeef");
         assert_eq!(other.machine().len(), "i-".len() + 17);
     }
