@@ -6,7 +6,9 @@ use resources::{Phase, QuestDBStatus, StepState, VolumeStatus};
 
 /// Whether a status may be kept back for a moment and be said together with what comes next: a database that is still being
 /// made has come further, and nothing failed. What this leaves out is also not there when a process dies before it says it. The
-/// disk is told at once: by its id it is found without its tags.
+/// disk is told at once: by its id it is found without its tags. That its `PersistentVolume` has the id as well does not do instead.
+/// What is said of a database that is suspended, refused or not seen repeats the last report for as long as that lasts, and by that
+/// alone it is judged whether a suspended one must be held, and which of several disks with its tags may be destroyed.
 pub fn can_wait(before: &QuestDBStatus, after: &QuestDBStatus) -> bool {
     let is_being_made = |status: &QuestDBStatus| status.phase == Some(Phase::Provisioning);
     is_being_made(before) && is_being_made(after) && news(before) == news(after)
