@@ -193,7 +193,7 @@ async fn a_writer_and_a_reader_go_through_every_change_without_losing_a_row() {
     assert_eq!(operation["state"], "succeeded", "{operation:#}");
 }
 
-pub(crate) async fn both(writer: JoinHandle<()>, reader: JoinHandle<()>) {
+async fn both(writer: JoinHandle<()>, reader: JoinHandle<()>) {
     writer.await.unwrap();
     reader.await.unwrap();
 }

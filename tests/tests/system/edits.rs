@@ -15,12 +15,22 @@ use crate::support::{ROAD, kubectl, whole};
 use crate::upgrade::{NEWER, Used, get};
 
 /// Where the table is.
-const GUIDE: &str = include_str!("../../../deploy/operator/README.md");
+pub(crate) const GUIDE: &str = include_str!("../../../deploy/operator/README.md");
 
 impl Used {
     /// Carries out a line of the table, as people do.
-    async fn edit(&self, line: &str) {
-        assert!(GUIDE.contains(&format!("| `{line}` |")), "the guide shows no such edit: {line}");
+    pub(crate) async fn edit(&self, line: &str) {
+        self.edit_as(line, line).await;
+    }
+
+    /// The same of a line that leaves something to be filled in.
+    pub(crate) async fn edit_as(&self, shown: &str, line: &str) {
+        assert!(GUIDE.contains(&format!("| `{shown}` |")), "the guide shows no such edit: {shown}");
+        self.carry_out(line).await;
+    }
+
+    /// Writes these fields of the spec, and waits until nothing is left to do.
+    pub(crate) async fn carry_out(&self, line: &str) {
         self.patch(&serde_saphyr::from_str(&format!("{{{line}}}")).unwrap()).await;
         let generation = self.read().await["metadata"]["generation"].to_string();
         let seen = format!("jsonpath={{.status.observedGeneration}}={generation}");
@@ -41,13 +51,13 @@ impl Used {
         kubectl(self.home, &words).await.ok()
     }
 
-    async fn read(&self) -> Value {
+    pub(crate) async fn read(&self) -> Value {
         let Ready { namespace, resource, .. } = &self.database;
         eventually(ROAD, "the resource", async || get(self.home, "questdb", namespace, resource).await).await
     }
 
     /// The uid of its pod.
-    async fn pod(&self) -> String {
+    pub(crate) async fn pod(&self) -> String {
         let name = names::pod(&self.database.resource);
         eventually(ROAD, "the pod", async || {
             let found = get(self.home, "pod", &self.database.namespace, &name).await?;
@@ -62,15 +72,16 @@ impl Used {
         eventually(ROAD, statement, async || client.ask(statement).await).await
     }
 
-    async fn records(&self) -> Vec<DnsRecord> {
+    /// What Route 53 has under a name.
+    pub(crate) async fn records(&self, name: &str) -> Vec<DnsRecord> {
         let zone = HostedZoneId::new(&self.home.hosted_zone_id);
         let aws = aws(self.home).await;
         // Route 53 limits the calls of all together, and who waits for the name asks for it all the while.
-        eventually(ROAD, "its records", async || aws.list_records(&zone, &self.host).await.ok()).await
+        eventually(ROAD, "its records", async || aws.list_records(&zone, name).await.ok()).await
     }
 
     /// It came to this phase: nobody answers to its name, and its disk is there and on no machine.
-    async fn is_away(&self, phase: &str) {
+    pub(crate) async fn is_away(&self, phase: &str) {
         let found = self.read().await;
         assert_eq!(found["status"]["phase"], phase, "{found:#}");
         let mut client = Client::of(self.home, &self.database, &self.host).await;
@@ -113,13 +124,13 @@ async fn a_resource_goes_through_the_edits_of_the_guide_without_losing_a_row() {
 
     used.edit("runState: Paused").await;
     used.is_away("Paused").await;
-    assert!(!used.records().await.is_empty(), "somebody else may take its name");
+    assert!(!used.records(&used.host).await.is_empty(), "somebody else may take its name");
     used.edit("runState: Running").await;
     used.seen.wrote(20, "after a pause").await;
 
     used.edit("runState: Deleted").await;
     used.is_away("Deleted").await;
-    let records = used.records().await;
+    let records = used.records(&used.host).await;
     assert!(records.is_empty(), "it keeps its name: {records:?}");
     used.edit("runState: Running").await;
     used.seen.wrote(20, "after it was deleted and brought back").await;

@@ -7,6 +7,7 @@ mod crash;
 mod deleted;
 mod edits;
 mod emptied;
+mod further;
 mod main_job;
 mod restore;
 mod secrets;

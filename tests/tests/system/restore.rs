@@ -13,7 +13,7 @@ use crate::main_job::{Ready, ready, ready_resource, volumes};
 use crate::support::{ROAD, apply, ended, kubectl, whole};
 
 /// Rows in a database: how many there are, and the highest number.
-async fn rows(database: &Ready) -> Option<(i64, i64)> {
+pub(crate) async fn rows(database: &Ready) -> Option<(i64, i64)> {
     let answer = database.ask("select count(), max(number) from trades").await.ok()?;
     let row = &answer["dataset"][0];
     Some((row[0].as_i64()?, row[1].as_i64()?))

@@ -14,7 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use testkit::{Console, cluster, eventually, unique};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::sync::watch;
@@ -73,14 +73,15 @@ pub(crate) fn given(database: &Ready, name: &str, word: &str, data: &Value) -> V
     })
 }
 
-/// A key pair of a test.
-struct Key {
+/// A key pair of the line protocol over TCP.
+pub(crate) struct Key {
     pair: EcdsaKeyPair,
     jwk: Value,
 }
 
 impl Key {
-    fn draw(id: &str) -> Self {
+    /// One of a test.
+    pub(crate) fn draw(id: &str) -> Self {
         use aws_lc_rs::encoding::AsBigEndian as _;
         use aws_lc_rs::signature::KeyPair as _;
         let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
@@ -91,8 +92,19 @@ impl Key {
         Self { pair, jwk }
     }
 
+    /// One that was handed out, as a JSON Web Key.
+    pub(crate) fn read(text: &[u8]) -> Self {
+        let jwk: Value = serde_json::from_slice(text).unwrap();
+        let part = |field: &str| URL_SAFE_NO_PAD.decode(jwk[field].as_str().unwrap()).unwrap();
+        // Uncompressed: 4, x, y.
+        let public = [vec![4], part("x"), part("y")].concat();
+        let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
+        let pair = EcdsaKeyPair::from_private_key_and_public_key(algorithm, &part("d"), &public).unwrap();
+        Self { pair, jwk }
+    }
+
     /// Sends a row as clients of the line protocol over TCP do: the server asks for a signature first.
-    async fn send(&self, host: Ipv4Addr, row: &str) -> anyhow::Result<()> {
+    pub(crate) async fn send(&self, host: Ipv4Addr, row: &str) -> anyhow::Result<()> {
         let mut stream = BufReader::new(TcpStream::connect((host, 9009)).await?);
         let id = self.jwk["kid"].as_str().context("it has an id")?;
         stream.write_all(format!("{id}\n").as_bytes()).await?;
@@ -104,6 +116,15 @@ impl Key {
         stream.shutdown().await?;
         Ok(())
     }
+}
+
+/// Sends a row as whoever has no key does, and waits until the server hangs up.
+pub(crate) async fn send_without_a_key(host: Ipv4Addr, row: &str) -> anyhow::Result<()> {
+    let mut stream = TcpStream::connect((host, 9009)).await?;
+    stream.write_all(format!("{row}\n").as_bytes()).await?;
+    stream.shutdown().await?;
+    tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut Vec::new())).await??;
+    Ok(())
 }
 
 /// Tries both passwords again and again, until the second alone works.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use testkit::{ClusterFacts, cluster, eventually, unique};
 use tokio::task::JoinHandle;
 
-use crate::change::{Client, Seen, TABLE, both, read, write};
+use crate::change::{Client, Seen, TABLE, read, write};
 use crate::main_job::{Ready, ready_resource, volumes};
 use crate::restore::remove;
 use crate::support::{ROAD, apply, kubectl, whole};
@@ -72,11 +72,16 @@ impl Used {
 
     /// Writes these fields of the spec.
     pub(crate) async fn patch(&self, spec: &Value) {
+        self.try_patch(spec).await.unwrap();
+    }
+
+    /// The same, where it may be refused.
+    pub(crate) async fn try_patch(&self, spec: &Value) -> anyhow::Result<String> {
         let Ready { namespace, resource, .. } = &self.database;
         let patch = json!({ "spec": spec }).to_string();
         let words =
             ["patch", "questdb", resource, "--namespace", namespace, "--type", "merge", "--patch", &patch];
-        kubectl(self.home, &words).await.unwrap();
+        kubectl(self.home, &words).await
     }
 
     /// The status once an upgrade came to this end, and all is as it should be otherwise.
@@ -118,18 +123,30 @@ impl Used {
     }
 
     /// Every acknowledged row is there, once, on the same disk; then all of it goes.
-    pub(crate) async fn end(self, copies: &[String]) {
-        let Self { home, database, host, seen, tasks } = self;
-        assert_eq!(volumes(home, &database.volume).await.len(), 1);
-        seen.ended.store(true, Ordering::SeqCst);
-        both(tasks.0, tasks.1).await;
-        seen.all_there(Client::of(home, &database, &host).await).await;
-        let Ready { namespace, resource, .. } = &database;
-        remove(home, namespace, "questdb", resource).await;
+    pub(crate) async fn end(mut self, copies: &[String]) {
+        self.comes_to_rest().await;
+        self.goes(copies).await;
+    }
+
+    /// Nobody writes or reads any more, and every acknowledged row is there, once, on the same disk.
+    pub(crate) async fn comes_to_rest(&mut self) {
+        assert_eq!(volumes(self.home, &self.database.volume).await.len(), 1);
+        self.seen.ended.store(true, Ordering::SeqCst);
+        let (writer, reader) = &mut self.tasks;
+        writer.await.unwrap();
+        reader.await.unwrap();
+        let client = Client::of(self.home, &self.database, &self.host).await;
+        self.seen.all_there(client).await;
+    }
+
+    /// Its resource goes, and with it these snapshots and the namespace.
+    pub(crate) async fn goes(&self, copies: &[String]) {
+        let Ready { namespace, resource, .. } = &self.database;
+        remove(self.home, namespace, "questdb", resource).await;
         for copy in copies {
-            remove(home, namespace, "questdbsnapshot", copy).await;
+            remove(self.home, namespace, "questdbsnapshot", copy).await;
         }
-        kubectl(home, &["delete", "namespace", namespace, "--wait=false"]).await.unwrap();
+        kubectl(self.home, &["delete", "namespace", namespace, "--wait=false"]).await.unwrap();
     }
 }
 
