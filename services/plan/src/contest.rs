@@ -19,21 +19,42 @@ pub struct Contest {
 
 /// The fields of an object, as it is on the server, that are not as intended, or that exclude what is.
 pub fn contests(observed: &Value, intended: &Manifest) -> Vec<Contest> {
-    let (mut paths, mut path) = (Vec::new(), Vec::new());
-    walk(observed, &intended.body, &mut path, &mut paths);
-    let managers = observed.pointer("/metadata/managedFields").and_then(Value::as_array);
-    let managers = managers.map(Vec::as_slice).unwrap_or_default();
-    let contest = |path: &Vec<String>| Contest { field: text(path), others: owners(managers, path) };
-    paths.iter().map(contest).collect()
+    let (found, managers) = (Found::of(observed, intended), managers(observed));
+    let contest = |path: &Path| Contest { field: text(path), others: owners(managers, path) };
+    found.excluding.iter().chain(&found.differing).map(contest).collect()
+}
+
+/// Whether something of an object, as it is on the server, excludes a field of ours and would stay beside it. What nobody but an
+/// apply of ours has written, for an earlier wish, goes by the next one.
+pub fn crowds_out(observed: &Value, intended: &Manifest) -> bool {
+    let (found, managers) = (Found::of(observed, intended), managers(observed));
+    found.excluding.iter().any(|path| !is_only_applied(managers, path))
 }
 
 /// Steps to a field, as `managedFields` spells them: `f:` and a name, `k:` and the keys of an element.
 type Path = Vec<String>;
 
-fn walk(observed: &Value, intended: &Value, path: &mut Path, found: &mut Vec<Path>) {
+/// Where something is not as it should be.
+#[derive(Default)]
+struct Found {
+    /// What excludes a field of ours.
+    excluding: Vec<Path>,
+    /// What is not as intended.
+    differing: Vec<Path>,
+}
+
+impl Found {
+    fn of(observed: &Value, intended: &Manifest) -> Self {
+        let mut found = Self::default();
+        walk(observed, &intended.body, &mut Path::new(), &mut found);
+        found
+    }
+}
+
+fn walk(observed: &Value, intended: &Value, path: &mut Path, found: &mut Found) {
     let (Value::Object(seen), Value::Object(wanted)) = (observed, intended) else {
         if !covers(observed, intended) {
-            found.push(path.clone());
+            found.differing.push(path.clone());
         }
         return;
     };
@@ -42,14 +63,14 @@ fn walk(observed: &Value, intended: &Value, path: &mut Path, found: &mut Vec<Pat
         match seen.get(field) {
             Some(seen) => walk_list(seen, wanted, field, path, found),
             None if is_empty(wanted) => {}
-            None => found.push(path.clone()),
+            None => found.differing.push(path.clone()),
         }
         path.pop();
     }
 }
 
 /// The elements of a list with keys each by itself; anything else as it is.
-fn walk_list(observed: &Value, intended: &Value, field: &str, path: &mut Path, found: &mut Vec<Path>) {
+fn walk_list(observed: &Value, intended: &Value, field: &str, path: &mut Path, found: &mut Found) {
     let keys = keys(field);
     let (Value::Array(seen), Value::Array(wanted), [_, ..]) = (observed, intended, keys) else {
         return walk_part(observed, intended, field, path, found);
@@ -60,19 +81,32 @@ fn walk_list(observed: &Value, intended: &Value, field: &str, path: &mut Path, f
         let same = |seen: &&Value| keys.iter().all(|key| seen.get(key) == wanted.get(key));
         match seen.iter().find(same) {
             Some(seen) => walk_part(seen, wanted, field, path, found),
-            None => found.push(path.clone()),
+            None => found.differing.push(path.clone()),
         }
         path.pop();
     }
 }
 
-fn walk_part(observed: &Value, intended: &Value, field: &str, path: &mut Path, found: &mut Vec<Path>) {
+fn walk_part(observed: &Value, intended: &Value, field: &str, path: &mut Path, found: &mut Found) {
     for other in excluding(field, observed, intended) {
         let mut path = path.clone();
         path.push(format!("f:{other}"));
-        found.push(path);
+        found.excluding.push(path);
     }
     walk(observed, intended, path, found);
+}
+
+/// What is known of who wrote which fields.
+fn managers(observed: &Value) -> &[Value] {
+    let managers = observed.pointer("/metadata/managedFields").and_then(Value::as_array);
+    managers.map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Whether a field is there by our applies and by nothing else. What a merge of ours wrote stays.
+fn is_only_applied(managers: &[Value], path: &Path) -> bool {
+    let by_apply = |entry: &Value| entry["manager"] == names::OPERATOR && entry["operation"] == "Apply";
+    let mut owning = managers.iter().filter(|entry| owns(&entry["fieldsV1"], path)).peekable();
+    owning.peek().is_some() && owning.all(by_apply)
 }
 
 fn owners(managers: &[Value], path: &Path) -> Vec<String> {
@@ -172,6 +206,34 @@ mod tests {
         let wanted = intended(json!({ "spec": { "env": [{ "name": "A", "valueFrom": from }] } }));
         let field = "/spec/env[{\"name\":\"A\"}]/value".to_owned();
         assert_eq!(contests(&observed, &wanted), [Contest { field, others: vec!["hand".to_owned()] }]);
+    }
+
+    #[test]
+    fn what_only_an_apply_of_ours_wrote_crowds_nothing_out() {
+        let by = |manager: &str, operation: &str, field: &str| {
+            let fields = json!({ "f:spec": { "f:env": { "k:{\"name\":\"A\"}": { field: {} } } } });
+            json!({ "manager": manager, "operation": operation, "fieldsV1": fields })
+        };
+        let ours = by(names::OPERATOR, "Apply", "f:value");
+        let merged = by(names::OPERATOR, "Update", "f:value");
+        let [theirs, beside] = ["f:value", "f:name"].map(|field| by("hand", "Apply", field));
+        let from = json!({ "fieldRef": { "fieldPath": "a" } });
+        let wanted = intended(json!({ "spec": { "env": [{ "name": "A", "valueFrom": from }] } }));
+        let check = |managers: &[&Value], variable: Value, expected: bool| {
+            let observed =
+                json!({ "metadata": { "managedFields": managers }, "spec": { "env": [variable] } });
+            assert_eq!(crowds_out(&observed, &wanted), expected, "{observed}");
+        };
+        let value = json!({ "name": "A", "value": "1" });
+        check(&[&ours], value.clone(), false);
+        check(&[&ours, &beside], value.clone(), false);
+        check(&[&theirs], value.clone(), true);
+        check(&[&ours, &theirs], value.clone(), true);
+        check(&[&merged], value.clone(), true);
+        check(&[&ours, &merged], value.clone(), true);
+        check(&[&beside], value, true);
+        check(&[&theirs], json!({ "name": "A" }), false);
+        check(&[&theirs], json!({ "name": "A", "valueFrom": from }), false);
     }
 
     #[test]

@@ -46,7 +46,7 @@ mod validate;
 pub use agreement::Agreement;
 pub use beside::{beside, is_owned, left_beside, unseen_beside};
 pub use change::{Change, Reload, Setting};
-pub use contest::{Contest, contests};
+pub use contest::{Contest, contests, crowds_out};
 pub use goal::{Goal, is_leaving};
 pub use identity::{
     Holder, Identity, Standing, Trace, annotated, doubt, identify, is_believed, offered_to, settled_identity,

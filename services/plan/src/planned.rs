@@ -15,7 +15,7 @@ pub struct Action {
     pub reason: String,
     /// Whether it puts right what somebody else changed: what was intended is what was applied last.
     pub puts_right: bool,
-    /// Whether what it applies has no place beside what was seen, so that this is written over.
+    /// Whether what it applies has no place beside what was seen: as far as that would stay, it is written over.
     pub writes_over: bool,
 }
 

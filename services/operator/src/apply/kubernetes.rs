@@ -99,7 +99,7 @@ pub(crate) async fn release(context: &Context, resource: &QuestDB) -> Result<(),
 }
 
 /// Makes an object what we intend, unless one of that name belongs to somebody else; `over` what was seen to leave no place for
-/// ours.
+/// ours, if it would stay.
 pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest, over: bool) -> Result<(), Error> {
     let api = dynamic(pass.context, manifest.kind, manifest.namespace.as_deref());
     let mut body = manifest.body.clone();
@@ -125,7 +125,7 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest, over: bool) -> R
         body = manifest.body.clone();
         body["metadata"]["uid"] = json!(found.metadata.uid);
     }
-    let applied = if over {
+    let applied = if over && is_crowded_out(pass, &api, manifest).await? {
         // An API server that does not look into it would take both, and no pod could be made of that.
         overwrite(pass, &api, manifest, None).await?
     } else {
@@ -157,6 +157,17 @@ async fn send(
     let parameters = PatchParams::apply(names::OPERATOR).force();
     let stored = context.call(what, api.patch_metadata(name, &parameters, &Patch::Apply(body))).await?;
     Ok(stored.metadata)
+}
+
+/// Whether what leaves no place for ours would stay beside it. What we wrote for an earlier wish an apply takes away itself.
+async fn is_crowded_out(
+    pass: &Pass<'_>,
+    api: &Api<DynamicObject>,
+    manifest: &Manifest,
+) -> Result<bool, Error> {
+    let found = pass.context.call("see who leaves no place for our fields", api.get_opt(&manifest.name));
+    let found = serde_json::to_value(found.await?).unwrap_or_default();
+    Ok(plan::crowds_out(&found, manifest))
 }
 
 /// Writes over what others wrote where ours cannot stand beside it, and applies. Where that is not it the error of before stands;

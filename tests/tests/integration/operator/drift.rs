@@ -63,8 +63,8 @@ async fn env(subject: &Subject) -> BTreeMap<String, Value> {
     env.into_iter().map(|entry| (entry.name.clone(), serde_json::to_value(entry).unwrap())).collect()
 }
 
-/// What somebody wrote leaves no place for ours: it goes, with nothing that stands beside it; and what is asked for no more goes
-/// with the next wish as ever. A variable that somebody named stays named, as beside any field that is applied.
+/// What somebody wrote leaves no place for ours: it goes, with nothing that stands beside it; and what is asked for no more, or
+/// in another way, goes with the next wish as ever. A variable that somebody named stays named, as beside any field that is applied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_leaves_no_place_for_ours_is_written_over() {
     let mut subject = Subject::new(&unique("union")).await;
@@ -103,6 +103,13 @@ async fn what_leaves_no_place_for_ours_is_written_over() {
     assert_eq!([&found["FOO"], &found["BAR"]], [&wanted[0], &wanted[1]], "{found:?}");
     let theirs = json!({ "name": "THEIRS", "value": "1" });
     assert_eq!(found["THEIRS"], theirs, "{found:?}");
+    // What only the wish before wrote goes by itself: nothing is written over for the next one.
+    let written_over = || front.seen(|seen| seen.body.contains("managedFields")).len();
+    let before = written_over();
+    let moved = json!({ "name": "BAR", "valueFrom": from });
+    subject.wish(|spec| spec["pod"] = json!({ "env": [wanted[0], moved] })).await;
+    subject.carried_out(Phase::Ready).await;
+    assert_eq!((&env(&subject).await["BAR"], written_over()), (&moved, before));
     subject.wish(|_| {}).await;
     subject.carried_out(Phase::Ready).await;
     let found = env(&subject).await;
