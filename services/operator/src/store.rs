@@ -88,8 +88,8 @@ impl<K: Kept> Store<K> {
     /// An object as it was seen last.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
         // Until it is dropped nothing changes: what is kept is what this very text says.
-        let shelf = self.read();
-        let packed = shelf.get(key)?;
+        let all = self.read();
+        let packed = all.get(key)?;
         if let Some(known) = self.fresh.get(key) {
             return Some(known);
         }

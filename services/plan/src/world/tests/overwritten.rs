@@ -337,10 +337,10 @@ fn what_the_secret_is_known_by_is_written_first_and_nothing_else_over_the_same_v
         let mut world = given();
         meddle(&mut world, hand);
         let mut steps = Vec::new();
-        let stops = watched(&mut world, |_, planned| {
+        let restarts = watched(&mut world, |_, planned| {
             steps.extend(planned.actions.iter().map(|action| action.step.name()));
         });
-        assert_eq!((steps, stops), ([vec!["CreateSecret"], expected].concat(), 0));
+        assert_eq!((steps, restarts), ([vec!["CreateSecret"], expected].concat(), 0));
     }
 }
 
