@@ -2,6 +2,8 @@
 //! for them: their resources are applied, and their machines join as Nodes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -53,6 +55,8 @@ pub(super) struct Place {
     pub(super) resources: Names,
     /// Those that join.
     machines: JoinHandle<anyhow::Result<()>>,
+    /// How many have joined.
+    joined: Arc<AtomicUsize>,
 }
 
 impl Place {
@@ -63,9 +67,12 @@ impl Place {
         let provisioner = testkit::client(&facts.provisioner_kubeconfig).await?;
         let (told, launched) = mpsc::unbounded_channel();
         let region = Region::start(told).await?;
-        let machines = tokio::spawn(join(admin.clone(), namespace.clone(), resources.clone(), launched));
+        let joined = Arc::default();
+        let counted = Arc::clone(&joined);
+        let joining = join(admin.clone(), namespace.clone(), resources.clone(), launched, counted);
+        let machines = tokio::spawn(joining);
         let cluster = unique("bench");
-        Ok(Self { admin, provisioner, facts, namespace, cluster, region, resources, machines })
+        Ok(Self { admin, provisioner, facts, namespace, cluster, region, resources, machines, joined })
     }
 
     /// How many there are to be.
@@ -128,11 +135,15 @@ impl Place {
         api.patch(name, &parameters, &Patch::Apply(&object)).await.context("applying")
     }
 
-    /// Waits until all of them have their StatefulSet and their Services. Before the operator has asked for so many there is no use in
-    /// looking, which would only keep the API server busy.
+    /// Waits until all of them have their StatefulSet and their Services. Before the last machine has joined there is no use in asking the
+    /// operator how often it has written, for which it writes down all that it has measured; and before it has asked for so many sets
+    /// none in looking, which would only keep the API server busy.
     pub(super) async fn all_made(&self, operator: &Process) -> anyhow::Result<()> {
         until(MADE, "all StatefulSets and Services", async || {
             ensure!(!self.machines.is_finished(), "a machine did not join");
+            if self.joined.load(Ordering::Relaxed) < self.count() {
+                return Ok(None);
+            }
             if operator.metric(REQUESTS, "resource=\"statefulsets\"").await? < real(self.count()) {
                 return Ok(None);
             }
@@ -171,16 +182,21 @@ async fn join(
     namespace: String,
     resources: Names,
     launched: mpsc::UnboundedReceiver<Launched>,
+    joined: Arc<AtomicUsize>,
 ) -> anyhow::Result<()> {
     let api: &Api<Node> = &Api::all(admin);
-    let (namespace, resources) = (&namespace, &resources);
+    let (namespace, resources, joined) = (&namespace, &resources, &joined);
     let launched = futures::stream::unfold(launched, |mut launched| async move {
         let next = launched.recv().await?;
         Some((next, launched))
     });
     launched
         .map(anyhow::Ok)
-        .try_for_each_concurrent(IN_FLIGHT, |machine| join_one(api, namespace, resources, machine))
+        .try_for_each_concurrent(IN_FLIGHT, async |machine| {
+            join_one(api, namespace, resources, machine).await?;
+            joined.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        })
         .await
 }
 
