@@ -30,6 +30,7 @@ const OPTIMIZING: Duration = Duration::from_mins(1);
 /// Between two statuses that say no more than how far a new database is.
 const PROGRESS: Duration = Duration::from_secs(3);
 /// The same while passes still do something, one right after the other: where that led to is said by the first one that only waits.
+/// Also while others wait long for their turns: they would wait the longer for each status that nobody needs.
 const DOING: Duration = Duration::from_secs(20);
 /// Between two statuses of one that fails again in other words.
 const REWORDED: Duration = Duration::from_secs(10);
@@ -143,7 +144,8 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     rehearsed.tell(&mut status);
     let uid = resource.metadata.uid.as_deref().unwrap_or_default();
     let (before, waits) = (resource.status.as_ref(), |spacing| context.memories.report_waits(uid, spacing));
-    if let Some(later) = said_later((next, written.acted()), (before, &status), waits) {
+    let busy = written.acted() || context.work.is_behind();
+    if let Some(later) = said_later((next, busy), (before, &status), waits) {
         return Ok(later);
     }
     if is_said_in_other_words(next, (before, &status), || waits(REWORDED).is_some()) {
@@ -179,10 +181,10 @@ fn is_said_in_other_words(
     matches!(next, Next::Failed { .. }) && lately() && same()
 }
 
-/// The next look, if what is to be said of this one can wait until then. `waits` says for how long statuses that keep such a distance
-/// wait for the next one.
+/// The next look, if what is to be said of this one can wait until then. `busy` says whether something was done, or is to be done for
+/// others first; `waits`, for how long statuses that keep such a distance wait for the next one.
 fn said_later(
-    (next, acted): (Next, bool),
+    (next, busy): (Next, bool),
     (before, status): (Option<&QuestDBStatus>, &QuestDBStatus),
     waits: impl FnOnce(Duration) -> Option<Duration>,
 ) -> Option<Next> {
@@ -191,7 +193,7 @@ fn said_later(
     if delay > PROGRESS {
         return None;
     }
-    let left = waits(if acted { DOING } else { PROGRESS })?;
+    let left = waits(if busy { DOING } else { PROGRESS })?;
     // Not before what was written shows, or it would be written again.
     plan::can_wait(before?, status).then(|| Next::Soon(delay.min(left.max(AFTER_WRITE))))
 }

@@ -1,5 +1,5 @@
 //! What waits for a turn, what has one, and for how long: the `workqueue_*` metrics of controller-runtime, which kube's
-//! own queue does not tell. Watches and decides nothing.
+//! own queue does not tell, and whether turns come late. Watches and decides nothing.
 
 mod shown;
 
@@ -21,6 +21,11 @@ use crate::turn::Next;
 /// Buckets of controller-runtime's queues, in seconds: from ten nanoseconds, each ten times the one before.
 const BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1_000.0];
 
+/// A turn is late that was waited for so long: many times as long as looks are gathered.
+const LATE: Duration = Duration::from_millis(250);
+/// How long after a late turn the next ones are expected to be late, too.
+const BEHIND: Duration = Duration::from_secs(1);
+
 /// The queue as far as it can be seen. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Work {
@@ -38,6 +43,8 @@ struct State {
     asked: HashMap<Key, Instant>,
     due: HashMap<Key, Instant>,
     active: HashMap<Key, Instant>,
+    /// When the last late turn began.
+    late: Option<Instant>,
 }
 
 impl Work {
@@ -84,13 +91,21 @@ impl Work {
         let mut state = self.lock();
         let (asked, due) = (state.asked.remove(&key), state.due.remove(&key));
         state.active.insert(key.clone(), now);
+        let since = asked.or(due).map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        if since >= LATE {
+            state.late = Some(now);
+        }
         drop(state);
         if asked.is_none() {
             self.adds.inc();
         }
-        let since = asked.or(due).map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         self.waited.observe(since.as_secs_f64());
         Turn { work: self.clone(), key, began: now }
+    }
+
+    /// Whether databases wait long for their turns, so that what can wait is not to be done.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.lock().is_behind(Instant::now())
     }
 
     /// What is asked for and not there has no turn.
@@ -144,6 +159,10 @@ impl State {
         asked + due.map(|(key, _)| key).filter(waits).count()
     }
 
+    fn is_behind(&self, now: Instant) -> bool {
+        self.late.is_some_and(|late| now.saturating_duration_since(late) < BEHIND)
+    }
+
     /// How long turns under way have taken so far, together and at most.
     fn unfinished(&self, now: Instant) -> (Duration, Duration) {
         let times = self.active.values().map(|began| now.saturating_duration_since(*began));
@@ -186,6 +205,22 @@ mod tests {
         assert_eq!((depth(&work, Duration::ZERO), depth(&work, Duration::from_secs(11))), (0, 1));
         assert_eq!(work.retries.get(), 1);
         assert_eq!(work.lock().unfinished(Instant::now()), (Duration::ZERO, Duration::ZERO));
+    }
+
+    #[test]
+    fn it_is_behind_for_a_while_after_a_late_turn() {
+        let work = Work::new(&Metrics::default());
+        let began = |name: &str, waited: Duration| {
+            let since = Instant::now().checked_sub(waited).unwrap();
+            work.lock().asked.insert(Key::new(Some("n"), name), since);
+            work.begin(&metadata(name)).end(Next::Change);
+        };
+        work.begin(&metadata("a")).end(Next::Change);
+        began("a", LATE / 5);
+        assert!(!work.lock().is_behind(Instant::now()));
+        began("b", LATE);
+        assert!(work.lock().is_behind(Instant::now()));
+        assert!(!work.lock().is_behind(Instant::now() + BEHIND), "none was late since");
     }
 
     #[test]
