@@ -29,6 +29,8 @@ const BEATS: u32 = 3;
 const UNREAD: Duration = Duration::from_mins(1);
 /// So many looks are handed over at once.
 const PART: usize = 32;
+/// Between two looks at one that is shown as it was before our last write.
+const OVERTAKEN: Duration = Duration::from_millis(400);
 /// How long passes under way may take at the end.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -101,9 +103,14 @@ fn in_parts(keys: impl Stream<Item = Key>) -> impl Stream<Item = Key> {
     })
 }
 
-/// A turn of a database as it is when the turn begins; of one that is gone there is none.
+/// A turn of a database as it is when the turn begins; of one that is gone there is none. Nor of one that is not shown yet as we wrote
+/// it just now: each further write would be refused, and be tried again only after a pause. Once it shows, a look is asked for.
 async fn take(key: Key, context: Arc<Context>) -> Action {
     match context.caches.resources.get(&key) {
+        Some(resource) if context.memories.is_overtaken(&resource.metadata) => {
+            context.work.forget(key.namespace(), key.name());
+            Action::requeue(OVERTAKEN)
+        }
         Some(resource) => turn::take(resource, context).await,
         // It is there and was not read, which the log tells of, or is there again.
         None if context.caches.resources.has(&key) => Action::requeue(UNREAD),

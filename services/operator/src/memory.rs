@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use cloud::{DnsChange, DnsRecord, Holdings, Role};
 use jiff::{SignedDuration, Timestamp, Unit};
+use kube::core::ObjectMeta;
 use plan::{Agreement, Failure, Memory, Part};
 use runtime::Backoff;
 
@@ -39,6 +40,11 @@ const SHOWN: Duration = Duration::from_hours(1);
 const SAID: Duration = Duration::from_mins(1);
 /// How long an object that was found to be as intended is not compared again.
 const AGREED: Duration = Duration::from_secs(30);
+
+/// What a resource is called that was written over this version of it.
+fn after(version: &str) -> String {
+    format!("after version {version}")
+}
 
 /// One database.
 #[derive(Clone, Debug, Default)]
@@ -203,6 +209,19 @@ impl Memories {
         let entries = self.lock();
         let Some(entry) = entries.get(uid) else { return false };
         entry.brought.iter().any(|(brought, at)| brought == what && at.elapsed() < UNSHOWN)
+    }
+
+    /// The resource was written over these versions of it just now: whoever still sees one of them sees what is no more.
+    pub(crate) fn overtook<'a>(&self, uid: &str, versions: impl IntoIterator<Item = &'a str>) {
+        for version in versions {
+            self.brought(uid, after(version));
+        }
+    }
+
+    /// Whether this is what was written over so lately that what was written need not show yet.
+    pub(crate) fn is_overtaken(&self, seen: &ObjectMeta) -> bool {
+        let (Some(uid), Some(version)) = (&seen.uid, &seen.resource_version) else { return false };
+        self.may_show_later(uid, &after(version))
     }
 
     /// A status was written just now.

@@ -5,6 +5,22 @@ use kube::core::ObjectMeta;
 use super::*;
 
 #[test]
+fn what_was_written_over_is_no_more_until_what_was_written_should_show() {
+    let memories = Memories::default();
+    memories.overtook("a", ["1", "2"]);
+    let overtaken = |uid: &str| {
+        ["1", "2", "3"].map(|version| {
+            let [uid, resource_version] = [uid, version].map(|text| Some(text.to_owned()));
+            memories.is_overtaken(&ObjectMeta { uid, resource_version, ..ObjectMeta::default() })
+        })
+    };
+    assert_eq!((overtaken("a"), overtaken("b")), ([true, true, false], [false; 3]));
+    let long_ago = Instant::now().checked_sub(UNSHOWN).unwrap();
+    memories.lock().get_mut("a").unwrap().brought[0].1 = long_ago;
+    assert_eq!(overtaken("a"), [false, true, false]);
+}
+
+#[test]
 fn what_was_brought_about_may_show_later() {
     let memories = Memories::default();
     assert!(!memories.may_show_later("a", "volume"));
