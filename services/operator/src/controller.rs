@@ -104,11 +104,12 @@ fn in_parts(keys: impl Stream<Item = Key>) -> impl Stream<Item = Key> {
 }
 
 /// A turn of a database as it is when the turn begins; of one that is gone there is none. Nor of one that is not shown yet as we wrote
-/// it just now: each further write would be refused, and be tried again only after a pause. Once it shows, a look is asked for.
+/// it just now: each further write would be refused, and be tried again only after a pause. Once it shows, a look is asked for; where it
+/// does not show in time, it is looked at as it is shown.
 async fn take(key: Key, context: Arc<Context>) -> Action {
     match context.caches.resources.get(&key) {
         Some(resource) if context.memories.is_overtaken(&resource.metadata) => {
-            context.work.forget(key.namespace(), key.name());
+            context.work.put_off(key, OVERTAKEN);
             Action::requeue(OVERTAKEN)
         }
         Some(resource) => turn::take(resource, context).await,

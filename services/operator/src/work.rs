@@ -21,7 +21,7 @@ use crate::turn::Next;
 /// Buckets of controller-runtime's queues, in seconds: from ten nanoseconds, each ten times the one before.
 const BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1_000.0];
 
-/// A turn is late that was waited for so long: many times as long as looks are gathered.
+/// A turn is late that others kept waiting for so long: many times as long as looks are gathered.
 const LATE: Duration = Duration::from_millis(250);
 /// How long after a late turn the next ones are expected to be late, too.
 const BEHIND: Duration = Duration::from_secs(1);
@@ -37,10 +37,18 @@ pub(crate) struct Work {
     worked: Histogram,
 }
 
+/// A look that was asked for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    since: Instant,
+    /// Since when only others keep it waiting: while its own object has a turn, that does.
+    free: Instant,
+}
+
 /// Who waits since when, who is due when, who has a turn since when.
 #[derive(Debug, Default)]
 struct State {
-    asked: HashMap<Key, Instant>,
+    asked: HashMap<Key, Asked>,
     due: HashMap<Key, Instant>,
     active: HashMap<Key, Instant>,
     /// When the last late turn began.
@@ -77,7 +85,8 @@ impl Work {
         let key = Key::new(namespace, name);
         let mut state = self.lock();
         if let Entry::Vacant(vacant) = state.asked.entry(key) {
-            vacant.insert(Instant::now());
+            let now = Instant::now();
+            vacant.insert(Asked { since: now, free: now });
             drop(state);
             self.adds.inc();
         }
@@ -88,24 +97,25 @@ impl Work {
         let ObjectMeta { namespace, name, .. } = metadata;
         let key = Key::new(namespace.as_deref(), name.as_deref().unwrap_or_default());
         let now = Instant::now();
-        let mut state = self.lock();
-        let (asked, due) = (state.asked.remove(&key), state.due.remove(&key));
-        state.active.insert(key.clone(), now);
-        let since = asked.or(due).map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        if since >= LATE {
-            state.late = Some(now);
-        }
-        drop(state);
-        if asked.is_none() {
+        let (asked, waited) = self.lock().begin(key.clone(), now);
+        if !asked {
             self.adds.inc();
         }
-        self.waited.observe(since.as_secs_f64());
+        self.waited.observe(waited.as_secs_f64());
         Turn { work: self.clone(), key, began: now }
     }
 
     /// Whether databases wait long for their turns, so that what can wait is not to be done.
     pub(crate) fn is_behind(&self) -> bool {
         self.lock().is_behind(Instant::now())
+    }
+
+    /// What is asked for has its turn only so much later, and does not wait meanwhile.
+    pub(crate) fn put_off(&self, key: Key, by: Duration) {
+        let due = Instant::now() + by;
+        let mut state = self.lock();
+        state.asked.remove(&key);
+        state.due.insert(key, due);
     }
 
     /// What is asked for and not there has no turn.
@@ -146,11 +156,33 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.work.lock().active.remove(&self.key);
+        self.work.lock().end(&self.key, Instant::now());
     }
 }
 
 impl State {
+    /// A turn begins: whether it was asked for, and for how long it was waited for.
+    fn begin(&mut self, key: Key, now: Instant) -> (bool, Duration) {
+        let (asked, due) = (self.asked.remove(&key), self.due.remove(&key));
+        self.active.insert(key, now);
+        let waited = |asked: Option<Instant>| {
+            let since = asked.into_iter().chain(due).min();
+            since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+        };
+        if waited(asked.map(|asked| asked.free)) >= LATE {
+            self.late = Some(now);
+        }
+        (asked.is_some(), waited(asked.map(|asked| asked.since)))
+    }
+
+    /// A turn is over.
+    fn end(&mut self, key: &Key, now: Instant) {
+        self.active.remove(key);
+        if let Some(asked) = self.asked.get_mut(key) {
+            asked.free = now;
+        }
+    }
+
     /// How many wait for a turn: asked for, or due by now. Who has a turn is asked for anew only afterwards.
     fn depth(&self, now: Instant) -> usize {
         let waits = |key: &&Key| !self.active.contains_key(*key);
@@ -209,18 +241,50 @@ mod tests {
 
     #[test]
     fn it_is_behind_for_a_while_after_a_late_turn() {
+        let (mut state, since) = (State::default(), Instant::now());
+        let key = || Key::new(Some("n"), "a");
+        assert_eq!(state.begin(key(), since), (false, Duration::ZERO));
+        state.asked.insert(key(), Asked { since, free: since });
+        assert_eq!(state.begin(key(), since + LATE / 5), (true, LATE / 5));
+        assert!(!state.is_behind(since + LATE / 5));
+        state.asked.insert(key(), Asked { since, free: since });
+        assert_eq!(state.begin(key(), since + LATE), (true, LATE));
+        assert!(state.is_behind(since + LATE));
+        assert!(!state.is_behind(since + LATE + BEHIND), "none was late since");
+        // One that was due before it was asked for waits since then.
+        let asked = since + LATE * 9;
+        state.due.insert(key(), since + LATE * 8);
+        state.asked.insert(key(), Asked { since: asked, free: asked });
+        assert_eq!(state.begin(key(), asked), (true, LATE));
+        assert!(state.is_behind(asked));
+    }
+
+    #[test]
+    fn what_its_own_turn_keeps_waiting_says_nothing_of_others() {
+        let (mut state, since) = (State::default(), Instant::now());
+        let key = Key::new(Some("n"), "a");
+        state.begin(key.clone(), since);
+        state.asked.insert(key.clone(), Asked { since, free: since });
+        let ended = since + LATE * 2;
+        state.end(&key, ended);
+        assert_eq!(state.begin(key, ended), (true, LATE * 2));
+        assert!(!state.is_behind(ended));
+    }
+
+    #[test]
+    fn what_is_put_off_waits_only_once_it_is_due() {
         let work = Work::new(&Metrics::default());
-        let began = |name: &str, waited: Duration| {
-            let since = Instant::now().checked_sub(waited).unwrap();
-            work.lock().asked.insert(Key::new(Some("n"), name), since);
-            work.begin(&metadata(name)).end(Next::Change);
-        };
-        work.begin(&metadata("a")).end(Next::Change);
-        began("a", LATE / 5);
-        assert!(!work.lock().is_behind(Instant::now()));
-        began("b", LATE);
-        assert!(work.lock().is_behind(Instant::now()));
-        assert!(!work.lock().is_behind(Instant::now() + BEHIND), "none was late since");
+        let (hour, key) = (Duration::from_hours(1), Key::new(Some("n"), "a"));
+        work.asked(Some("n"), "a");
+        work.put_off(key.clone(), hour);
+        assert_eq!((depth(&work, Duration::ZERO), depth(&work, hour * 2)), (0, 1));
+        work.asked(Some("n"), "a");
+        assert_eq!((depth(&work, Duration::ZERO), work.adds.get()), (1, 2), "it is asked for anew");
+        drop(work.begin(&metadata("a")));
+        assert_eq!(depth(&work, hour * 2), 0);
+        work.put_off(key, hour);
+        work.forget(Some("n"), "a");
+        assert_eq!(depth(&work, hour * 2), 0);
     }
 
     #[test]
