@@ -211,9 +211,11 @@ impl Memories {
         entry.brought.iter().any(|(brought, at)| brought == what && at.elapsed() < UNSHOWN)
     }
 
-    /// The resource was written over these versions of it just now: whoever still sees one of them sees what is no more.
-    pub(crate) fn overtook<'a>(&self, uid: &str, versions: impl IntoIterator<Item = &'a str>) {
-        for version in versions {
+    /// The resource was written just now over what was seen of it, and is stored under this version: whoever still sees that sees what
+    /// is no more. Where nothing was to be changed it is stored as it was.
+    pub(crate) fn overtook(&self, seen: &ObjectMeta, stored: Option<&str>) {
+        let (Some(uid), Some(version)) = (&seen.uid, &seen.resource_version) else { return };
+        if stored.is_some_and(|stored| stored != version) {
             self.brought(uid, after(version));
         }
     }

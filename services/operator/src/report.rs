@@ -74,12 +74,10 @@ async fn say(
         report.metadata.resource_version = Some(version.to_owned());
     }
     let stored = write::status(context, &report).await?;
-    let uid = resource.metadata.uid.as_deref().unwrap_or_default();
-    context.memories.reported(uid);
-    let over = [resource, &report].map(|seen| seen.metadata.resource_version.as_deref());
-    let over =
-        over.into_iter().flatten().filter(|over| stored.metadata.resource_version.as_deref() != Some(over));
-    context.memories.overtook(uid, over);
+    context.memories.reported(resource.metadata.uid.as_deref().unwrap_or_default());
+    for seen in [resource, &report] {
+        context.memories.overtook(&seen.metadata, stored.metadata.resource_version.as_deref());
+    }
     let position = Position::of(resource);
     runtime::failpoint::hit(WRITTEN, position).await;
     runtime::failpoint::hit(KIND, Kind(position, "Status", "")).await;

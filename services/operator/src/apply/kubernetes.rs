@@ -49,7 +49,19 @@ pub(crate) async fn hold(
     if let Some(identity) = identity {
         metadata["annotations"] = json!({ names::ADOPTED_ID: identity });
     }
-    write::metadata(context, resource, "add the finalizer", metadata).await
+    change(context, resource, "add the finalizer", metadata).await
+}
+
+/// Changes metadata of a resource as it was seen, or not at all; what they are then.
+async fn change(
+    context: &Context,
+    resource: &QuestDB,
+    what: &'static str,
+    metadata: Value,
+) -> Result<ObjectMeta, Error> {
+    let after = write::metadata(context, resource, what, metadata).await?;
+    context.memories.overtook(&resource.metadata, after.resource_version.as_deref());
+    Ok(after)
 }
 
 /// Whether a resource that something was made for, by its status, could be deleted at once.
@@ -72,7 +84,7 @@ pub(super) async fn write_generation(
         names::LAUNCH_ZONE: zone,
     });
     let metadata = json!({ "annotations": annotations });
-    write::metadata(pass.context, pass.resource, "write down the generation", metadata).await
+    change(pass.context, pass.resource, "write down the generation", metadata).await
 }
 
 pub(super) async fn write_released(
@@ -84,7 +96,7 @@ pub(super) async fn write_released(
     if let Some(unjoined) = unjoined {
         metadata["annotations"][names::UNJOINED] = json!(unjoined);
     }
-    write::metadata(pass.context, pass.resource, "write down the release", metadata).await
+    change(pass.context, pass.resource, "write down the release", metadata).await
 }
 
 /// Lets the resource go.
@@ -92,7 +104,7 @@ pub(crate) async fn release(context: &Context, resource: &QuestDB) -> Result<(),
     let finalizers = resource.metadata.finalizers.clone().unwrap_or_default();
     let others: Vec<_> = finalizers.into_iter().filter(|finalizer| finalizer != names::FINALIZER).collect();
     let metadata = json!({ "finalizers": others });
-    match write::metadata(context, resource, "remove the finalizer", metadata).await {
+    match change(context, resource, "remove the finalizer", metadata).await {
         Err(Error::Kubernetes { source, .. }) if is_missing(&source) => Ok(()),
         other => other.map(drop),
     }

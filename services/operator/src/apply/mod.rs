@@ -223,10 +223,6 @@ impl Pass<'_> {
                 return Err(Error::Stale { what: format!("{} is not a step on the resource", other.name()) });
             }
         };
-        let before = &self.resource.metadata;
-        let over =
-            before.resource_version.as_deref().filter(|over| after.resource_version.as_deref() != Some(over));
-        self.context.memories.overtook(before.uid.as_deref().unwrap_or_default(), over);
         written.resource_version = after.resource_version;
         Ok(())
     }

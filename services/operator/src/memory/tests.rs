@@ -7,13 +7,14 @@ use super::*;
 #[test]
 fn what_was_written_over_is_no_more_until_what_was_written_should_show() {
     let memories = Memories::default();
-    memories.overtook("a", ["1", "2"]);
-    let overtaken = |uid: &str| {
-        ["1", "2", "3"].map(|version| {
-            let [uid, resource_version] = [uid, version].map(|text| Some(text.to_owned()));
-            memories.is_overtaken(&ObjectMeta { uid, resource_version, ..ObjectMeta::default() })
-        })
+    let seen = |uid: &str, version: &str| {
+        let [uid, resource_version] = [uid, version].map(|text| Some(text.to_owned()));
+        ObjectMeta { uid, resource_version, ..ObjectMeta::default() }
     };
+    for (over, stored) in [("1", Some("2")), ("2", Some("3")), ("3", Some("3")), ("3", None)] {
+        memories.overtook(&seen("a", over), stored);
+    }
+    let overtaken = |uid: &str| ["1", "2", "3"].map(|version| memories.is_overtaken(&seen(uid, version)));
     assert_eq!((overtaken("a"), overtaken("b")), ([true, true, false], [false; 3]));
     let long_ago = Instant::now().checked_sub(UNSHOWN).unwrap();
     memories.lock().get_mut("a").unwrap().brought[0].1 = long_ago;
