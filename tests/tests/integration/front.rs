@@ -4,6 +4,7 @@
 
 #![cfg(test)]
 
+mod answers;
 mod events;
 mod seen;
 
@@ -26,6 +27,7 @@ use testkit::telling::{FORGOTTEN, Fate, Fates};
 use testkit::{ClusterFacts, eventually, unique};
 use tokio::sync::watch;
 
+use self::answers::{Answers, Asked};
 use self::events::Events;
 pub(crate) use self::seen::Seen;
 
@@ -73,8 +75,7 @@ struct Shared {
     newer: AtomicBool,
     rule: Mutex<Rule>,
     seen: Mutex<Vec<(Seen, Act)>>,
-    /// What was asked about, without the query, each time that the server has answered.
-    answered: Mutex<Vec<String>>,
+    answers: Answers,
     released: watch::Sender<bool>,
     /// How many applies are under way.
     applying: Arc<AtomicUsize>,
@@ -120,7 +121,7 @@ impl Front {
             newer: AtomicBool::new(false),
             rule: Mutex::new(pass),
             seen: Mutex::default(),
-            answered: Mutex::default(),
+            answers: Answers::default(),
             released: watch::Sender::new(false),
             applying: Arc::default(),
             watches: watch::Sender::new(Watches::Told),
@@ -214,6 +215,12 @@ impl Front {
         self.shared.events.set(fate, kinds, seed);
     }
 
+    /// From the next write of an object of this kind on, by its name in paths, the events of the kind are late, and all others are told
+    /// as they come: until another fate is set.
+    pub(crate) fn late_after_write(&self, kind: &str) {
+        self.shared.events.late_after_write(kind);
+    }
+
     /// How many events met which fate so far, by kind.
     pub(crate) fn fates(&self) -> BTreeMap<String, Fates> {
         self.shared.events.fates()
@@ -244,7 +251,13 @@ impl Front {
 
     /// How often the server has answered to what was asked about this.
     pub(crate) fn answers(&self, about: &str) -> usize {
-        self.shared.answered.lock().unwrap().iter().filter(|answered| *answered == about).count()
+        self.shared.answers.about(about)
+    }
+
+    /// Writes of objects of a kind, by its name in paths, that were refused because of another one over the same version: it had been
+    /// answered less than so long before they came.
+    pub(crate) fn repeated(&self, kind: &str, within: Duration) -> Vec<String> {
+        self.shared.answers.repeated(kind, within)
     }
 
     /// Applies that came so far.
@@ -324,14 +337,17 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
             let _ = shared.released.subscribe().wait_for(|released| *released).await;
         }
     }
-    let about = seen.about().to_owned();
-    let written = seen.is_write() && !about.contains("/events") && shared.events.notes_versions();
+    if seen.is_write() {
+        shared.events.written(seen.kind_of_one());
+    }
+    let written = seen.is_write() && !seen.about().contains("/events") && shared.events.notes_versions();
     let written = written.then(|| seen.kind_of_one().to_owned());
+    let asked = Asked::of(&seen);
     let mut answer = pass(&shared, seen, &parts.headers).await;
     if let Some(kind) = written {
         answer = shared.events.told_before(&kind, answer).await;
     }
-    shared.answered.lock().unwrap().push(about);
+    shared.answers.note(asked, answer.status());
     answer
 }
 

@@ -1,6 +1,7 @@
 //! The events of open watches on their way through the front, one by one, as their fate has them.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use axum::body::{Body, BodyDataStream, Bytes};
 use axum::response::Response;
 use futures::StreamExt as _;
 use serde_json::Value;
-use testkit::telling::{Fate, Fates, Teller};
+use testkit::telling::{Fate, Fates, Said, Teller};
 use tokio::sync::watch;
 
 /// How long an answer may wait for what watches are told: of what nobody watches nobody is told.
@@ -22,6 +23,8 @@ type Versions = BTreeMap<String, u64>;
 #[derive(Default)]
 pub(super) struct Events {
     order: watch::Sender<Order>,
+    /// Of which kind events are to be late from its next write on.
+    next: Mutex<Option<String>>,
     fates: Arc<Mutex<BTreeMap<String, Fates>>>,
     /// None while nobody wants to know.
     versions: Arc<watch::Sender<Option<Versions>>>,
@@ -36,20 +39,41 @@ struct Order {
     /// None are all.
     kinds: Vec<String>,
     seed: u64,
+    /// How often all of them were to be told as they come.
+    told: usize,
 }
 
 impl Order {
-    /// The fate of the events of a kind, and the seed by which it chooses.
-    fn of(&self, kind: &str) -> (Fate, u64) {
+    /// The fate of the events of a kind, the seed by which it chooses, and how often there was none so far.
+    fn of(&self, kind: &str) -> (Fate, u64, usize) {
         let meant = self.kinds.is_empty() || self.kinds.iter().any(|meant| meant == kind);
-        (if meant { self.fate } else { Fate::Told }, self.seed)
+        (if meant { self.fate } else { Fate::Told }, self.seed, self.told)
     }
 }
 
 impl Events {
     pub(super) fn set(&self, fate: Fate, kinds: &[&str], seed: u64) {
         let kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
-        self.order.send_replace(Order { fate, kinds, seed });
+        // No write sets another one meanwhile.
+        let mut next = self.next.lock().unwrap();
+        *next = None;
+        self.order.send_modify(|order| {
+            let told = order.told + usize::from(fate == Fate::Told);
+            *order = Order { fate, kinds, seed, told };
+        });
+    }
+
+    /// From the next write of a kind on its events are late.
+    pub(super) fn late_after_write(&self, kind: &str) {
+        *self.next.lock().unwrap() = Some(kind.to_owned());
+    }
+
+    /// Something of a kind is about to be written: what is told of it comes later.
+    pub(super) fn written(&self, kind: &str) {
+        let mut next = self.next.lock().unwrap();
+        if let Some(kind) = next.take_if(|next| *next == kind) {
+            self.order.send_modify(|order| (order.fate, order.kinds) = (Fate::Late, vec![kind]));
+        }
     }
 
     pub(super) fn fates(&self) -> BTreeMap<String, Fates> {
@@ -98,12 +122,12 @@ impl Events {
     pub(super) fn told(&self, kind: &str, body: Body) -> Body {
         let mut order = self.order.subscribe();
         let mut teller = Teller::new(kind);
-        let (fate, seed) = order.borrow_and_update().of(kind);
+        let (fate, seed, ended) = order.borrow_and_update().of(kind);
         // Nothing is held back yet.
         teller.turn(fate, seed);
         let (fates, versions) = (Arc::clone(&self.fates), Arc::clone(&self.versions));
         let (pieces, kind) = (body.into_data_stream(), kind.to_owned());
-        let told = Told { pieces, kind, teller, order, fates, versions };
+        let told = Told { pieces, kind, teller, order, ended, fates, versions };
         Body::from_stream(futures::stream::unfold(Some(told), |told| async move { told?.next().await }))
     }
 }
@@ -114,6 +138,8 @@ struct Told {
     kind: String,
     teller: Teller,
     order: watch::Receiver<Order>,
+    /// How often its events had no fate so far.
+    ended: usize,
     fates: Arc<Mutex<BTreeMap<String, Fates>>>,
     versions: Arc<watch::Sender<Option<Versions>>>,
 }
@@ -125,10 +151,7 @@ impl Told {
             let said = tokio::select! {
                 // What comes after an order has its fate, however late both are heard.
                 biased;
-                Ok(()) = self.order.changed() => {
-                    let (fate, seed) = self.order.borrow_and_update().of(&self.kind);
-                    self.teller.turn(fate, seed)
-                }
+                Ok(()) = self.order.changed() => self.turn(),
                 () = until(self.teller.due()) => self.teller.tell(),
                 piece = self.pieces.next() => match piece {
                     Some(Ok(piece)) => self.teller.hear(&piece, Instant::now()),
@@ -146,6 +169,21 @@ impl Told {
                 (false, false) => return Some((Ok(text), Some(self))),
             }
         }
+    }
+
+    /// There is another order. What was held back is told where it was to be told meanwhile, too.
+    fn turn(&mut self) -> Said {
+        let (fate, seed, ended) = self.order.borrow_and_update().of(&self.kind);
+        let mut said = Said::default();
+        if mem::replace(&mut self.ended, ended) != ended {
+            said = self.teller.turn(Fate::Told, seed);
+        }
+        if !said.ends {
+            let Said { text, ends } = self.teller.turn(fate, seed);
+            said.text.extend(text);
+            said.ends = ends;
+        }
+        said
     }
 
     fn count(&mut self) {

@@ -4,11 +4,12 @@
 
 use std::collections::HashSet;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use axum::http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, Secret, Service};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use resources::{Phase, names};
 use serde_json::{Value, json};
 use testkit::telling::Fate;
@@ -19,6 +20,11 @@ use super::rig::{PATIENCE, Rig, patiently};
 use super::subject::Subject;
 use crate::endpoint::{control, serial};
 use crate::front::{Act, Front, Seen, Watches};
+
+/// For how long at least a watch does not tell what the operator wrote.
+const HELD: Duration = Duration::from_secs(1);
+/// How long after a write the operator waits for what it wrote to show.
+const UNSHOWN: Duration = Duration::from_secs(3);
 
 /// An operator behind a front, which looks at its databases every second.
 fn behind(rig: &Rig, front: &Front, lease: &str) -> Spawned {
@@ -152,6 +158,66 @@ async fn a_machine_that_a_stateful_set_pins_unseen_is_not_ended() {
     assert!(subject.machines().await.is_empty() && front.fates()["statefulsets"].late > 0);
     let _others = Others::of(&subject.rig);
     subject.purge_with_others().await;
+}
+
+/// Each of its looks meanwhile would end with a write that is refused, and be followed by a pause.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_written_over_a_resource_as_it_was_before_the_last_write() {
+    let mut subject = Subject::new(&unique("behind")).await;
+    let _others = Others::of(&subject.rig);
+    let lease = subject.rig.lease().await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
+    let operator = behind(&subject.rig, &front, &lease);
+    let told = hold_back(&front);
+    subject.wish_run_state("Running").await;
+    asked_for_meanwhile(&subject, &operator, (&front, told)).await;
+    // What comes next is that its machine is written down.
+    let told = hold_back(&front);
+    asked_for_meanwhile(&subject, &operator, (&front, told)).await;
+    subject.carried_out(Phase::Ready).await;
+
+    // Of one that is there only the status is written.
+    let told = hold_back(&front);
+    subject.wish(|spec| spec["network"] = json!({ "allowedCidrs": ["10.9.0.0/16"] })).await;
+    asked_for_meanwhile(&subject, &operator, (&front, told)).await;
+    subject.carried_out(Phase::Ready).await;
+    assert_eq!(front.repeated("questdbs", UNSHOWN), Vec::<String>::new());
+    subject.purge_with_others().await;
+}
+
+/// From its next write to a database on, nothing of databases is told to the operator; how many events of them were held back so far.
+fn hold_back(front: &Front) -> usize {
+    let told = late(front);
+    front.late_after_write("questdbs");
+    told
+}
+
+/// How many events of databases were held back so far.
+fn late(front: &Front) -> usize {
+    front.fates().get("questdbs").map_or(0, |fates| fates.late)
+}
+
+/// Something that the operator wrote is held back for a while, in which another watch asks for a look; then all of it is told.
+async fn asked_for_meanwhile(subject: &Subject, operator: &Spawned, (front, told): (&Front, usize)) {
+    let held = async || (late(front) > told).then_some(());
+    eventually(PATIENCE, "a write that the operator is not told of", held).await;
+    let looks = async || {
+        let looks = operator.metric("workqueue_adds_total", "name=\"questdb\"").await;
+        // Who does not answer in time was asked for some all the same.
+        (looks > 0.0).then_some(looks)
+    };
+    let before = eventually(PATIENCE, "looks that were asked for", looks).await;
+    let labels = json!({
+        names::LABEL_DATABASE: subject.database, names::LABEL_NAME: subject.name,
+        names::LABEL_NAMESPACE: subject.rig.namespace,
+    });
+    let news = json!({ "metadata": { "name": unique("news"), "labels": labels } });
+    let news: ConfigMap = serde_json::from_value(news).unwrap();
+    api::<ConfigMap>(subject).create(&PostParams::default(), &news).await.unwrap();
+    let more = async || looks().await.filter(|looks| *looks > before);
+    eventually(PATIENCE, "a look that is asked for", more).await;
+    testkit::lasting(HELD).await;
+    front.set_fate(Fate::Told, &[], 1);
 }
 
 /// What there must be one of, and the same one.
