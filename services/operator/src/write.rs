@@ -101,6 +101,12 @@ where
     Ok(stored.metadata)
 }
 
+/// How objects are applied. After an apply the API server would read the body as YAML once more, to warn of fields that stand in it twice:
+/// in what is written here none does, and nobody hears its warnings. A field that it does not know is an error of an apply all the same.
+pub(crate) fn applying() -> PatchParams {
+    PatchParams::apply(names::OPERATOR).force().validation_ignore()
+}
+
 fn merging() -> PatchParams {
     let PostParams { field_manager, .. } = parameters();
     PatchParams { field_manager, ..PatchParams::default() }
@@ -120,4 +126,19 @@ where
 
 fn name<K: Resource>(of: &K) -> &str {
     of.meta().name.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_applied_is_read_once() {
+        let request = Request::new("/api/v1/namespaces/n/configmaps");
+        let request = request.patch("a", &applying(), &Patch::Apply(json!({}))).unwrap();
+        let asked: Vec<&str> = request.uri().query().unwrap_or_default().split('&').collect();
+        for wanted in ["force=true", "fieldValidation=Ignore"] {
+            assert!(asked.contains(&wanted), "{wanted} in {asked:?}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::core::{DynamicObject, ObjectMeta};
 use kube::discovery::ApiResource;
 use plan::{Kind, Manifest, Target};
@@ -166,7 +166,7 @@ async fn send(
     what: &'static str,
     (name, body): (&str, &Value),
 ) -> Result<ObjectMeta, Error> {
-    let parameters = PatchParams::apply(names::OPERATOR).force();
+    let parameters = write::applying();
     let stored = context.call(what, api.patch_metadata(name, &parameters, &Patch::Apply(body))).await?;
     Ok(stored.metadata)
 }
