@@ -177,7 +177,7 @@ impl Part {
     pub(super) async fn apply(mut self, uid: &str) -> anyhow::Result<()> {
         mark(&mut self.body, uid);
         self.body["metadata"]["resourceVersion"] = json!(NEVER);
-        let parameters = PatchParams::apply(names::OPERATOR).force();
+        let parameters = PatchParams::apply(names::OPERATOR).force().validation_ignore();
         let applied = self.api.patch_metadata(&self.name, &parameters, &Patch::Apply(&self.body)).await;
         applied.map(drop).with_context(|| format!("applying {}", self.name))
     }
