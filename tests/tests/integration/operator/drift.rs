@@ -104,7 +104,7 @@ async fn what_leaves_no_place_for_ours_is_written_over() {
     let theirs = json!({ "name": "THEIRS", "value": "1" });
     assert_eq!(found["THEIRS"], theirs, "{found:?}");
     // What only the wish before wrote goes by itself: nothing is written over for the next one.
-    let written_over = || front.seen(|seen| seen.body.contains("managedFields")).len();
+    let written_over = || front.seen(|seen| seen.is_apply() && seen.body.contains("managedFields")).len();
     let before = written_over();
     let moved = json!({ "name": "BAR", "valueFrom": from });
     subject.wish(|spec| spec["pod"] = json!({ "env": [wanted[0], moved] })).await;
