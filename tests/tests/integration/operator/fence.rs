@@ -1,5 +1,7 @@
 //! The fence, as the API server keeps it.
 
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
 use kube::api::{Patch, PatchParams};
 use resources::fence;
 use serde_json::{Value, json};
@@ -42,7 +44,7 @@ async fn a_spec_only_moves_forward() {
 async fn other_ways_of_writing_meet_the_same_fence() {
     let rig = Rig::new().await;
     rig.provision(&rig.managed("merged", 5)).await.unwrap();
-    let api = kube::Api::<resources::QuestDB>::namespaced(rig.provisioner.clone(), &rig.namespace);
+    let api = Api::<resources::QuestDB>::namespaced(rig.provisioner.clone(), &rig.namespace);
     let merge = |body: Value| {
         let api = api.clone();
         async move { api.patch("merged", &PatchParams::default(), &Patch::Merge(&body)).await }
@@ -65,6 +67,19 @@ async fn a_field_that_no_schema_has_is_refused() {
     let mut unknown = rig.managed("nonsense", 1);
     unknown["spec"]["colour"] = json!("blue");
     let status = refusal(rig.provision(&unknown).await);
+    assert!(status.message.contains("field not declared in schema"), "{status:?}");
+
+    // Nor is it dropped for who wants no warnings of the API server, as the operator when it applies.
+    let parameters = PatchParams::apply("somebody").force().validation_ignore();
+    let databases = Api::<resources::QuestDB>::namespaced(rig.provisioner.clone(), &rig.namespace);
+    let status = refusal(databases.patch("nonsense", &parameters, &Patch::Apply(&unknown)).await);
+    assert!(status.message.contains("field not declared in schema"), "{status:?}");
+    let services = Api::<Service>::namespaced(rig.admin.clone(), &rig.namespace);
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "nonsense" },
+        "spec": { "clusterIP": "None", "colour": "blue" },
+    });
+    let status = refusal(services.patch("nonsense", &parameters, &Patch::Apply(&service)).await);
     assert!(status.message.contains("field not declared in schema"), "{status:?}");
     rig.end().await;
 }
