@@ -31,6 +31,11 @@ pub fn crowds_out(observed: &Value, intended: &Manifest) -> bool {
     found.excluding.iter().any(|path| !is_only_applied(managers, path))
 }
 
+/// Whether something of an object, as observed, excludes a field of ours.
+pub(crate) fn leaves_no_place(observed: &Value, intended: &Manifest) -> bool {
+    !Found::of(observed, intended).excluding.is_empty()
+}
+
 /// Steps to a field, as `managedFields` spells them: `f:` and a name, `k:` and the keys of an element.
 type Path = Vec<String>;
 
@@ -234,6 +239,31 @@ mod tests {
         check(&[&beside], value, true);
         check(&[&theirs], json!({ "name": "A" }), false);
         check(&[&theirs], json!({ "name": "A", "valueFrom": from }), false);
+    }
+
+    #[test]
+    fn what_leaves_no_place_is_found_wherever_ours_is() {
+        let set = |env: Value, volumes: Value| {
+            let containers = json!([{ "name": "beside", "env": [] }, { "name": "questdb", "env": env }]);
+            json!({ "spec": { "template": { "spec": { "containers": containers, "volumes": volumes } } } })
+        };
+        let ours = json!([{ "name": "A", "valueFrom": { "secretKeyRef": { "key": "a" } } }]);
+        let claim = json!([{ "name": "data", "persistentVolumeClaim": {} }]);
+        let wanted = intended(set(ours.clone(), claim.clone()));
+        let more = json!([{ "name": "B", "value": "1" }, ours[0]]);
+        for (env, volumes, expected) in [
+            (ours.clone(), claim.clone(), false),
+            (more, json!([{ "name": "theirs", "emptyDir": {} }, claim[0]]), false),
+            (json!([]), json!([]), false),
+            // Before it is applied as well as after that.
+            (json!([{ "name": "A", "value": "1" }]), claim.clone(), true),
+            (json!([{ "name": "A", "value": "1", "valueFrom": ours[0]["valueFrom"] }]), claim.clone(), true),
+            (json!([{ "name": "A", "valueFrom": { "fieldRef": {} } }]), claim, true),
+            (ours, json!([{ "name": "data", "emptyDir": {} }]), true),
+        ] {
+            let observed = set(env, volumes);
+            assert_eq!(leaves_no_place(&observed, &wanted), expected, "{observed}");
+        }
     }
 
     #[test]

@@ -6,8 +6,6 @@
 
 use serde_json::Value;
 
-use crate::matches::keys;
-
 /// The fields of a part, as observed, that exclude what we write there. `field` is where the part is, or the list that has it.
 pub(crate) fn excluding<'a>(field: &str, observed: &'a Value, intended: &Value) -> Vec<&'a str> {
     let (Value::Object(seen), Value::Object(wanted)) = (observed, intended) else { return Vec::new() };
@@ -39,26 +37,6 @@ fn is_way(field: &str, name: &str) -> bool {
 /// Whether a field counts for the API server. An empty map does: it is a volume that begins empty.
 fn is_there(value: &Value) -> bool {
     !value.is_null() && value.as_str() != Some("")
-}
-
-/// Whether an object, as observed, has something anywhere that excludes what we write there.
-pub(crate) fn leaves_no_place(observed: &Value, intended: &Value) -> bool {
-    let (Value::Object(seen), Value::Object(wanted)) = (observed, intended) else { return false };
-    wanted.iter().any(|(field, wanted)| seen.get(field).is_some_and(|seen| excludes(field, seen, wanted)))
-}
-
-fn excludes(field: &str, observed: &Value, intended: &Value) -> bool {
-    let within = |seen: &Value, wanted: &Value| {
-        !excluding(field, seen, wanted).is_empty() || leaves_no_place(seen, wanted)
-    };
-    let keys = keys(field);
-    let (Value::Array(seen), Value::Array(wanted), [_, ..]) = (observed, intended, keys) else {
-        return within(observed, intended);
-    };
-    wanted.iter().any(|wanted| {
-        let same = |seen: &&Value| keys.iter().all(|key| seen.get(key) == wanted.get(key));
-        seen.iter().find(same).is_some_and(|seen| within(seen, wanted))
-    })
 }
 
 #[cfg(test)]
@@ -108,30 +86,5 @@ mod tests {
         }
         let rolling = json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } });
         assert_eq!(excluding("updateStrategy", &rolling, &json!({ "type": "OnDelete" })), [""; 0]);
-    }
-
-    #[test]
-    fn it_is_found_wherever_ours_is() {
-        let set = |env: Value, volumes: Value| {
-            let containers = json!([{ "name": "beside", "env": [] }, { "name": "questdb", "env": env }]);
-            json!({ "spec": { "template": { "spec": { "containers": containers, "volumes": volumes } } } })
-        };
-        let ours = json!([{ "name": "A", "valueFrom": { "secretKeyRef": { "key": "a" } } }]);
-        let claim = json!([{ "name": "data", "persistentVolumeClaim": {} }]);
-        let intended = set(ours.clone(), claim.clone());
-        let more = json!([{ "name": "B", "value": "1" }, ours[0]]);
-        for (env, volumes, expected) in [
-            (ours.clone(), claim.clone(), false),
-            (more, json!([{ "name": "theirs", "emptyDir": {} }, claim[0]]), false),
-            (json!([]), json!([]), false),
-            // Before it is applied as well as after that.
-            (json!([{ "name": "A", "value": "1" }]), claim.clone(), true),
-            (json!([{ "name": "A", "value": "1", "valueFrom": ours[0]["valueFrom"] }]), claim.clone(), true),
-            (json!([{ "name": "A", "valueFrom": { "fieldRef": {} } }]), claim, true),
-            (ours, json!([{ "name": "data", "emptyDir": {} }]), true),
-        ] {
-            let observed = set(env, volumes);
-            assert_eq!(leaves_no_place(&observed, &intended), expected, "{observed}");
-        }
     }
 }

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::World;
-use crate::exclusive::leaves_no_place;
+use crate::contest::leaves_no_place;
 use crate::matches::covers;
-use crate::{Agreement, Manifest, Part, Plan, Step, build};
+use crate::{Action, Agreement, Manifest, Part, Plan, Step, build};
 
 /// Plans an apply where our fields are not as intended; whether they are. `known` is what was found so before.
 pub(super) fn ensure<K: Resource + Serialize>(
@@ -60,16 +60,10 @@ pub(super) fn ensure_with<K: Resource + Serialize>(
 /// Plans an apply to what differs.
 fn apply(plan: &mut Plan, part: Part, intended: Manifest, found: &Value) {
     let reason = format!("{} {} differs from what is intended", intended.kind.as_str(), intended.name);
-    let writes_over = leaves_no_place(found, &intended.body);
+    let writes_over = leaves_no_place(found, &intended);
     let applied = |body: &Value| body["metadata"]["annotations"][names::APPLIED].clone();
-    if applied(found) == applied(&intended.body) {
-        plan.put_right(part, Step::Apply(intended), reason);
-    } else {
-        plan.act(part, Step::Apply(intended), reason);
-    }
-    if let Some(action) = plan.actions.last_mut() {
-        action.writes_over = writes_over;
-    }
+    let puts_right = applied(found) == applied(&intended.body);
+    plan.actions.push(Action { step: Step::Apply(intended), part, reason, puts_right, writes_over });
 }
 
 fn is_as_intended(observed: &Value, intended: &Manifest) -> bool {
