@@ -123,8 +123,7 @@ async fn traces(context: &Context, resource: &QuestDB) -> Result<Vec<Trace>, Err
 /// Our own objects under the resource's names. Asked for live, and only of a resource that may have some: a new one has
 /// nothing but what EC2 kept, and the credentials beside that, which know it although its name in EC2 was changed.
 async fn in_kubernetes(context: &Context, resource: &QuestDB) -> Result<Vec<Trace>, Error> {
-    let held = resource.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::FINALIZER);
-    if !held && !context.caches.has_credentials(resource) && age(context, resource) < NEW {
+    if !plan::is_held(resource) && !context.caches.has_credentials(resource) && age(context, resource) < NEW {
         return Ok(Vec::new());
     }
     let name = resource.metadata.name.as_deref().unwrap_or_default();

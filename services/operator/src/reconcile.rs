@@ -97,7 +97,7 @@ pub(crate) fn until_seen(unseen: &Unseen, share: f64) -> Duration {
 /// every pass.
 async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Error> {
     let suspended = plan::is_suspended(resource);
-    if suspended && kubernetes::lost_its_hold(resource) {
+    if suspended && plan::lost_its_hold(resource) {
         // Nothing else is done meanwhile, but without it a deletion would not wait.
         Box::pin(kubernetes::hold(context, resource, None)).await?;
         return Ok(Next::Change);

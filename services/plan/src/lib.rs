@@ -15,6 +15,7 @@ mod contest;
 mod exclusive;
 mod few;
 mod goal;
+mod hold;
 mod identity;
 mod in_force;
 mod last_copy;
@@ -48,6 +49,7 @@ pub use beside::{beside, is_owned, left_beside, unseen_beside};
 pub use change::{Change, Reload, Setting};
 pub use contest::{Contest, contests, crowds_out};
 pub use goal::{Goal, is_leaving};
+pub use hold::{is_held, lost_its_hold};
 pub use identity::{
     Holder, Identity, Standing, Trace, annotated, doubt, identify, is_believed, offered_to, settled_identity,
     trace_of, traces_in_aws,

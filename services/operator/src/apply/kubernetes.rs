@@ -38,7 +38,7 @@ pub(crate) async fn hold(
     identity: Option<&str>,
 ) -> Result<ObjectMeta, Error> {
     let mut finalizers = resource.metadata.finalizers.clone().unwrap_or_default();
-    if !finalizers.iter().any(|finalizer| finalizer == names::FINALIZER) {
+    if !plan::is_held(resource) {
         finalizers.push(names::FINALIZER.to_owned());
     }
     let mut metadata = json!({});
@@ -62,14 +62,6 @@ async fn change(
     let after = write::metadata(context, resource, what, metadata).await?;
     context.memories.overtook(&resource.metadata, after.resource_version.as_deref());
     Ok(after)
-}
-
-/// Whether a resource that something was made for, by its status, could be deleted at once.
-pub(crate) fn lost_its_hold(resource: &QuestDB) -> bool {
-    let held = resource.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::FINALIZER);
-    let made =
-        resource.status.as_ref().is_some_and(|status| status.volume.is_some() || status.node.is_some());
-    made && !held && resource.metadata.deletion_timestamp.is_none()
 }
 
 pub(super) async fn write_generation(

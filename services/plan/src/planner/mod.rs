@@ -221,7 +221,6 @@ impl World<'_> {
     }
 
     fn is_held(&self) -> bool {
-        let finalizers = self.resource.metadata.finalizers.as_deref().unwrap_or_default();
-        finalizers.iter().any(|finalizer| finalizer == names::FINALIZER)
+        crate::is_held(self.resource)
     }
 }
