@@ -69,7 +69,6 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let (count, clock) = (Count::new(&program.metrics), Clock::default());
     let clients = api_server(&program, args.kubeconfig.as_deref(), &count, &clock).await?;
     let measures = Measures::new(&program.metrics, args.concurrency);
-    let cloud = connect(&args, &measures).await;
     let (queue, incoming) = Queue::new(QUEUE);
     let strays = Strays::default();
     let scope = args.scope();
@@ -87,6 +86,8 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let side = Side::start(&clients.watches, &Upkeep { need: Need::Snapshots, ..upkeep.clone() });
     let wiring = Wiring { upkeep, queue: queue.clone(), strays: strays.clone() };
     let caches = Caches::start(&clients.watches, &wiring);
+    // While everything is listed: certificates that its connections trust are read here.
+    let cloud = connect(&args, &measures).await;
     let view = Arc::new(ClusterView::new(Arc::clone(&cloud), &args.cluster, PICTURE));
     let look_again = LookAgain { caches: caches.clone(), settings: args.settings(), queue };
     let claims = Claims::new(&program.metrics, &wiring.upkeep, (&caches, args.settings()));
