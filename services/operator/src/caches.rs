@@ -179,6 +179,16 @@ impl Caches {
     /// The objects of one database. An object of its name that is not its own is not among them.
     pub(crate) fn children(&self, subject: &Subject) -> Children {
         let namespace = subject.namespace.as_str();
+        Children {
+            config: get(&self.configs, &names::config(&subject.name), namespace, subject),
+            claim: get(&self.claims, &names::claim(&subject.name), namespace, subject),
+            ..self.resting_children(subject)
+        }
+    }
+
+    /// The same without those that nothing rests on while it is paused ([`plan::rests_on_all`]): what nobody reads is not unpacked.
+    pub(crate) fn resting_children(&self, subject: &Subject) -> Children {
+        let namespace = subject.namespace.as_str();
         let mut persistent_volumes = self.volumes.of(&subject.database);
         persistent_volumes.retain(|volume| subject.owns(volume.metadata.labels.as_ref()));
         let mut nodes = self.nodes.of(&subject.database);
@@ -187,12 +197,10 @@ impl Caches {
             persistent_volumes.iter().flat_map(|volume| self.attachments.of(&volume.name_any())).collect();
         let mut children = Children {
             secret: get(&self.secrets, &names::credentials(&subject.name), namespace, subject),
-            config: get(&self.configs, &names::config(&subject.name), namespace, subject),
             service: get(&self.services, &subject.name, namespace, subject),
             headless: get(&self.services, &names::headless(&subject.name), namespace, subject),
             stateful_set: get(&self.stateful_sets, &subject.name, namespace, subject),
             pod: get(&self.pods, &names::pod(&subject.name), namespace, subject),
-            claim: get(&self.claims, &names::claim(&subject.name), namespace, subject),
             nodes,
             attachments,
             persistent_volumes,

@@ -43,21 +43,23 @@ async fn everything(
     looks: bool,
 ) -> Result<Observed, Error> {
     let settled = is_settled(resource);
+    let (caches, subject) = (&context.caches, &validated.subject);
+    // What is looked for is all that is missing.
+    let all = looks || plan::rests_on_all(resource, validated);
     let mut observed = Observed {
-        children: context.caches.children(&validated.subject),
+        children: if all { caches.children(subject) } else { caches.resting_children(subject) },
         secrets: plan::secrets::Secrets::default(),
         references: plan::references::References::default(),
         account: account(context, validated, settled).await?,
         dns: Dns::default(),
-        rivals: context.caches.rivals(resource, validated, &context.settings),
-        memory: context.memories.recall(&validated.subject.uid, validated.generation),
+        rivals: caches.rivals(resource, validated, &context.settings),
+        memory: context.memories.recall(&subject.uid, validated.generation),
         at: context.clock.now(),
     };
     if looks {
         Box::pin(strays::find(context, resource, validated, &mut observed)).await?;
     }
     given::look(context, resource, validated, &mut observed).await?;
-    let subject = &validated.subject;
     observed.children.copies_unseen = context.side.unseen(&subject.namespace);
     if observed.children.copies_unseen.is_none() {
         let find = |name: &str| context.side.snapshot(&subject.namespace, name);

@@ -60,7 +60,7 @@ pub use last_copy::{
     takes_copy, without_last_copy,
 };
 pub use misread::{misread, unread};
-pub use observed::{Account, Children, Dns, Memory, Observed, Unseen, Withheld};
+pub use observed::{Account, Children, Dns, Memory, Observed, Unseen, Withheld, rests_on_all};
 pub use overwrite::overwriting;
 pub use part::Part;
 pub use planned::{Action, Elsewhere, Led, Plan, Progress, Renamed, State};

@@ -16,11 +16,12 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::core::DynamicObject;
-use resources::QuestDBSnapshot;
+use resources::{QuestDB, QuestDBSnapshot};
 
 use crate::references::References;
+use crate::rehearsal;
 use crate::secrets::Secrets;
-use crate::{Agreement, Kind, Mistagged, Part, Rival, Source};
+use crate::{Agreement, Goal, Kind, Mistagged, Part, Rival, Source, Validated};
 
 /// Everything observed.
 #[derive(Clone, Debug, Default)]
@@ -166,4 +167,36 @@ pub struct Memory {
     pub resting: Vec<Part>,
     /// What an earlier plan found to be as intended ([`crate::Plan::agreed`]).
     pub agreed: Vec<Agreement>,
+}
+
+/// Whether anything that is decided or said of a database may rest on its `ConfigMap` or its claim. While it is paused both stay as they
+/// are, and need not be looked at, unless it is asked what another spec would take.
+pub fn rests_on_all(resource: &QuestDB, validated: &Validated) -> bool {
+    validated.goal != Goal::Pause || rehearsal::is_asked(resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use resources::names;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture::{resource, validated, with};
+
+    #[test]
+    fn all_of_a_database_counts_unless_it_is_paused_and_asked_nothing() {
+        let check = |resource: &QuestDB, expected: bool| {
+            let found = rests_on_all(resource, &validated(resource));
+            assert_eq!(found, expected, "{:?} {:?}", resource.spec.run_state, resource.metadata.annotations);
+        };
+        check(&resource(1), true);
+        for ends in ["Deleted", "Purged"] {
+            check(&with("/spec/runState", json!(ends)), true);
+        }
+        let mut paused = with("/spec/runState", json!("Paused"));
+        check(&paused, false);
+        let annotations = paused.metadata.annotations.get_or_insert_default();
+        annotations.insert(names::DRY_RUN.to_owned(), "{}".to_owned());
+        check(&paused, true);
+    }
 }

@@ -61,6 +61,11 @@ pub fn rehearse_refused(
     })
 }
 
+/// Whether the annotations of a resource ask anything.
+pub(crate) fn is_asked(resource: &QuestDB) -> bool {
+    resource.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(names::DRY_RUN))
+}
+
 fn answered(resource: &QuestDB, answer: impl FnOnce(&QuestDB) -> Vec<Line>) -> Rehearsal {
     let annotation = |name| resource.metadata.annotations.as_ref().and_then(|all| all.get(name));
     let Some(patch) = annotation(names::DRY_RUN) else {

@@ -3,14 +3,14 @@
 use std::mem;
 
 use cloud::Protection;
-use resources::QuestDBStatus;
 use resources::names::condition;
+use resources::{QuestDB, QuestDBStatus};
 
 use super::model::{Lost, Refusal, Renamed, World};
 use crate::fixture::{settings, validated};
 use crate::{
-    Applied, Failure, Part, Plan, Settings, State, Step, Subject, is_believed, machine_to_check, plan,
-    status, validate,
+    Applied, Children, Failure, Observed, Part, Plan, Settings, State, Step, Subject, Validated, is_believed,
+    machine_to_check, plan, rests_on_all, status, validate,
 };
 
 impl World {
@@ -80,6 +80,7 @@ pub(super) fn pass_under(
         assert!(found != Protection::ON || before == planned, "who finds it on need not plan again");
     }
     check_secret(&planned);
+    check_unlooked(settings, (&seen, &validated), &observed, &planned);
     let mut applied = Applied::default();
     // The version that our own last write gave it, else the one that was seen.
     let mut version = seen.metadata.resource_version.clone();
@@ -135,6 +136,24 @@ fn check_generations(told: &QuestDBStatus) {
     for found in told.conditions.iter().filter(|found| !MAY_BE_UNKNOWN.contains(&found.type_.as_str())) {
         assert_eq!(found.observed_generation, told.observed_generation, "{found:?}");
     }
+}
+
+/// Nothing is decided or said by what nobody looks at.
+fn check_unlooked(
+    settings: &Settings,
+    (seen, validated): (&QuestDB, &Validated),
+    observed: &Observed,
+    planned: &Plan,
+) {
+    if rests_on_all(seen, validated) {
+        return;
+    }
+    let children = Children { config: None, claim: None, ..observed.children.clone() };
+    let less = Observed { children, ..observed.clone() };
+    assert_eq!(plan(seen, validated, &less, settings), *planned);
+    let applied = Applied::default();
+    let told = |observed: &Observed| status(seen, validated, observed, (planned, &applied), observed.at);
+    assert_eq!(told(&less), told(observed));
 }
 
 /// Whatever is written into the own Secret is written over the version that was seen: a second write would be refused.
