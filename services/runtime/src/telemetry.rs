@@ -27,10 +27,11 @@ use crate::Service;
 use asked::Asked;
 use json::JsonLayer;
 
-/// What is logged unless told otherwise: our sentences, and only trouble from libraries that narrate every packet.
+/// What is logged unless told otherwise: our sentences, and only trouble from libraries that narrate every packet, or name every turn.
 pub const DEFAULT_FILTER: &str = "info,hyper=warn,hyper_util=warn,h2=warn,tower=warn,tonic=warn,rustls=warn,\
     reqwest=warn,sqlx::query=warn,sqlx::postgres::notice=warn,aws_config=warn,aws_runtime=warn,\
-    aws_smithy_runtime=warn,aws_smithy_runtime_api=warn,librdkafka=warn,kube_client=warn,opentelemetry=warn";
+    aws_smithy_runtime=warn,aws_smithy_runtime_api=warn,librdkafka=warn,kube_client=warn,\
+    kube_runtime::controller=warn,opentelemetry=warn";
 
 /// How long a dropped [`Guard`] waits for the collector.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(3);
@@ -43,7 +44,7 @@ const EXPORT_DEADLINE: Duration = Duration::from_secs(5);
 pub(crate) const TASK_TARGET: &str = "slipway::task";
 
 /// Where kube names each turn of its controllers. A turn has a span of its own within that, often in the trace of whoever asked for it,
-/// beside which this one would be a trace that says nothing.
+/// beside which this one would be a trace that says nothing; and a line of the log has what it is about from there.
 const TURNS: &str = "kube_runtime::controller";
 
 /// Where kube writes down the whole answer of an API server that it could not read, at `warn`: it may be a Secret's, values and

@@ -268,6 +268,21 @@ fn what_kube_calls_a_turn_is_no_part_of_a_trace() {
 }
 
 #[test]
+fn what_kube_calls_a_turn_is_in_no_line_unless_it_is_asked_for() {
+    for (directives, is_there) in [(DEFAULT_FILTER, false), ("info", true)] {
+        let lines = logged(directives, || {
+            let turn = tracing::info_span!(
+                target: "kube_runtime::controller", "reconciling object", object.name = "a"
+            );
+            let pass = || tracing::info_span!("reconcile", db.id = "d-1").in_scope(|| tracing::info!("one"));
+            turn.in_scope(pass);
+        });
+        let [line] = lines.as_slice() else { panic!("one line, not {lines:?}") };
+        assert_eq!((line["db.id"].as_str(), line.get("object.name").is_some()), (Some("d-1"), is_there));
+    }
+}
+
+#[test]
 fn what_only_a_collector_shows_is_gathered_for_one() {
     for is_exported in [true, false] {
         let exported = Exported::default();
