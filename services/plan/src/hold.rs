@@ -56,8 +56,8 @@ mod tests {
         resource
     }
 
-    fn disk(state: &str) -> Option<VolumeStatus> {
-        Some(VolumeStatus { id: "vol-1".to_owned(), size_gib: 50, state: state.to_owned() })
+    fn disk(state: &str) -> VolumeStatus {
+        VolumeStatus { id: "vol-1".to_owned(), size_gib: 50, state: state.to_owned() }
     }
 
     #[test]
@@ -66,7 +66,7 @@ mod tests {
         let made = [
             asked_for(plain()),
             asked_for(told(resource(1), |status| status.database_id = Some(DATABASE.to_owned()))),
-            told(plain(), |status| status.volume = disk("creating")),
+            told(plain(), |status| status.volume = Some(disk("creating"))),
             told(plain(), |status| status.node = Some(NodeStatus::default())),
         ];
         for mut resource in made {
@@ -95,7 +95,7 @@ mod tests {
         let told_of = |status: &mut QuestDBStatus| {
             status.phase = Some(Phase::Deleted);
             status.observed_generation = Some(1);
-            status.volume = disk("deleted");
+            status.volume = Some(disk("deleted"));
         };
         let mut gone = asked_for(told(plain(), told_of));
         gone.spec.run_state = RunState::Purged;

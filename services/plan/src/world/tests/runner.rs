@@ -72,15 +72,7 @@ pub(super) fn pass_under(
         assert_eq!(world.doubt(), None, "what was made for it is its own, whatever was lost");
     }
     let validated = validate(&seen, Subject::of(&seen, settings).unwrap(), settings).unwrap();
-    let mut planned = plan(&seen, &validated, &observed, settings);
-    if let Some(instance) = machine_to_check(&seen, &validated, &observed, &planned) {
-        let found = world.protection(&instance.id);
-        observed.account.protection = Some(found);
-        let before = mem::replace(&mut planned, plan(&seen, &validated, &observed, settings));
-        assert!(found != Protection::ON || before == planned, "who finds it on need not plan again");
-    }
-    check_secret(&planned);
-    check_unlooked(settings, (&seen, &validated), &observed, &planned);
+    let planned = intend(settings, world, (&seen, &validated), &mut observed);
     let mut applied = Applied::default();
     // The version that our own last write gave it, else the one that was seen.
     let mut version = seen.metadata.resource_version.clone();
@@ -124,6 +116,25 @@ pub(super) fn pass_under(
         check_generations(&told);
         world.report(version.as_ref(), told);
     }
+    planned
+}
+
+/// The plan of a pass, of which is checked what holds of every plan.
+fn intend(
+    settings: &Settings,
+    world: &World,
+    (seen, validated): (&QuestDB, &Validated),
+    observed: &mut Observed,
+) -> Plan {
+    let mut planned = plan(seen, validated, observed, settings);
+    if let Some(instance) = machine_to_check(seen, validated, observed, &planned) {
+        let found = world.protection(&instance.id);
+        observed.account.protection = Some(found);
+        let before = mem::replace(&mut planned, plan(seen, validated, observed, settings));
+        assert!(found != Protection::ON || before == planned, "who finds it on need not plan again");
+    }
+    check_secret(&planned);
+    check_unlooked(settings, (seen, validated), observed, &planned);
     planned
 }
 
