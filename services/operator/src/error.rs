@@ -1,6 +1,7 @@
 //! What can go wrong in a pass, told apart by what is done about it.
 
 mod refusal;
+mod undeclared;
 
 use std::time::Duration;
 
@@ -27,6 +28,14 @@ pub enum Error {
         /// What was asked.
         call: &'static str,
         /// Which verb, on what.
+        what: String,
+    },
+    /// The definition in the cluster lacks a field of what was to be applied.
+    #[error("{call}: {what}")]
+    Undeclared {
+        /// What was asked.
+        call: &'static str,
+        /// Which fields of which object, and what to do.
         what: String,
     },
     /// A namespace on its way out takes nothing new.
@@ -145,6 +154,7 @@ impl Error {
     pub(crate) fn kubernetes(call: &'static str) -> impl FnOnce(kube::Error) -> Self {
         move |source| match refusal::of(&source) {
             Some(Refusal::Denied(what)) => Self::Denied { call, what },
+            Some(Refusal::Undeclared(what)) => Self::Undeclared { call, what },
             Some(Refusal::Ending) => Self::Ending { call },
             None => Self::Kubernetes { call, source: Box::new(source) },
         }
@@ -180,6 +190,7 @@ impl Error {
                 _ => false,
             },
             Self::Denied { .. }
+            | Self::Undeclared { .. }
             | Self::GivenUp
             | Self::NoRoom { .. }
             | Self::Elsewhere { .. }
@@ -222,6 +233,7 @@ impl Error {
         match self {
             Self::Kubernetes { .. } => "kubernetes",
             Self::Denied { .. } => "denied",
+            Self::Undeclared { .. } => "old_definition",
             Self::Ending { .. } => "ending",
             Self::Deadline { .. } => "deadline",
             Self::Aws { .. } | Self::GivenUp | Self::NoRoom { .. } | Self::Elsewhere { .. } => "aws",
@@ -252,6 +264,7 @@ impl Error {
             }
             Self::Stale { .. } => true,
             Self::Denied { .. }
+            | Self::Undeclared { .. }
             | Self::Ending { .. }
             | Self::Deadline { .. }
             | Self::Aws { .. }

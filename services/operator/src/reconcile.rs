@@ -40,6 +40,8 @@ const UNTOLD: Duration = Duration::from_mins(5);
 const SUSPENDED: Duration = Duration::from_mins(5);
 /// Reason of the event that tells of a resource that is not seen as it was written.
 pub(crate) const MISREAD: &str = "DefinitionMismatch";
+/// How a pass is counted of which a part failed and the others went on.
+const STEP: &str = "step";
 /// Between two looks at what only a person can cure.
 const BROKEN: Duration = Duration::from_secs(30);
 
@@ -229,7 +231,8 @@ fn next(
         let delay = context.memories.failed(uid, lasting);
         // Without a rule of the firewall nobody comes in, and without a tag nothing is found: it is put right as soon as it may be.
         let waits = context.contention.waits(uid, Instant::now());
-        return Next::Failed { delay: waits.map_or(delay, |waits| delay.min(waits)), lasting };
+        let delay = waits.map_or(delay, |waits| delay.min(waits));
+        return Next::Failed { delay, lasting, category: written.category.unwrap_or(STEP) };
     }
     if written.released {
         return Next::Change;
@@ -325,7 +328,7 @@ mod tests {
 
     #[test]
     fn what_fails_in_other_words_is_said_after_a_pause_and_all_else_at_once() {
-        let failed = Next::Failed { delay: Duration::from_secs(1), lasting: false };
+        let failed = Next::Failed { delay: Duration::from_secs(1), lasting: false, category: STEP };
         let said = |state: &str, message: &str| -> QuestDBStatus {
             let step = serde_json::json!({ "name": "config", "state": state, "message": message });
             serde_json::from_value(serde_json::json!({ "steps": [step] })).unwrap()
@@ -368,7 +371,8 @@ mod tests {
         check(Next::Soon(PROGRESS), false, &further, 0, Some(Next::Soon(PROGRESS)));
         check(soon, true, &news, 0, None);
         check(Next::Soon(seconds(4)), true, &further, 0, None);
-        check(Next::Failed { delay: AFTER_WRITE, lasting: false }, true, &further, 0, None);
+        let failed = Next::Failed { delay: AFTER_WRITE, lasting: false, category: STEP };
+        check(failed, true, &further, 0, None);
         assert_eq!(said_later((soon, true), (None, &before), Some), None, "nothing was said so far");
     }
 

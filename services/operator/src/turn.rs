@@ -32,6 +32,8 @@ pub(crate) enum Next {
         delay: Duration,
         /// Whether only a person or another wish cures it.
         lasting: bool,
+        /// For metrics.
+        category: &'static str,
     },
     /// Nothing is left to look at until it changes.
     Change,
@@ -91,8 +93,8 @@ impl Turns<'_> {
             Ok(next) => *next,
             Err(error) => span.in_scope(|| self.missed(uid, error)),
         };
-        if let Next::Failed { lasting, .. } = next {
-            self.measures.failed(result.as_ref().err().map_or("step", Error::category), lasting);
+        if let Next::Failed { lasting, category, .. } = next {
+            self.measures.failed(category, lasting);
         } else {
             self.memories.succeeded(uid);
         }
@@ -111,7 +113,7 @@ impl Turns<'_> {
                 "a pass failed"
             );
         }
-        Next::Failed { delay, lasting }
+        Next::Failed { delay, lasting, category: error.category() }
     }
 }
 

@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(depth(&work, Duration::ZERO), 1, "who has a turn gets the next one only afterwards");
         let (sum, longest) = work.lock().unfinished(Instant::now() + Duration::from_secs(5));
         assert!(sum >= Duration::from_secs(5) && sum == longest);
-        turn.end(Next::Failed { delay: Duration::from_secs(10), lasting: false });
+        turn.end(Next::Failed { delay: Duration::from_secs(10), lasting: false, category: "aws" });
         assert_eq!(depth(&work, Duration::ZERO), 2);
         work.forget(Some("n"), "b");
         drop(work.begin(&metadata("a")));

@@ -186,6 +186,8 @@ pub mod condition {
 
 /// Reasons of conditions that others look for.
 pub mod reason {
+    /// The cluster's definition of a kind of object lacks a field that is to be written.
+    pub const OLD_DEFINITION: &str = "OldDefinition";
     /// A machine did not become a Node of the cluster in its time, or has its database and is none any more.
     pub const NOT_JOINED: &str = "NotJoined";
     /// The Node of a machine was not ready for some time.

@@ -36,6 +36,8 @@ pub(crate) struct Written {
     pub(crate) released: bool,
     /// Something is not asked for again, because it was a moment ago and need not show yet.
     pub(crate) skipped: bool,
+    /// How a failure of this pass is counted that is counted by itself.
+    pub(crate) category: Option<&'static str>,
     /// Failures of this very pass; the others of `applied` were remembered, and their steps not tried.
     pub(crate) failed_now: Vec<Failure>,
 }
@@ -86,6 +88,9 @@ pub(crate) async fn apply(
             }
             if matches!(error, Error::Denied { .. }) {
                 written.applied.denied.push(error.stable());
+            }
+            if matches!(error, Error::Undeclared { .. }) {
+                written.category = Some(error.category());
             }
             let failure = Box::pin(fail(&pass, action, &error)).await;
             if !rests(action.part, &error) {
@@ -316,7 +321,9 @@ async fn fail(pass: &Pass<'_>, action: &Action, error: &Error) -> Failure {
         pass.context.events.failed(pass.resource, name, &note, &same).await;
     }
     let subject = &pass.validated.subject;
-    let mut failure = Failure { part: action.part, message: error.stable(), lasting: error.is_lasting() };
+    let outdated = kind_written(&action.step).filter(|_| matches!(error, Error::Undeclared { .. }));
+    let (message, lasting) = (error.stable(), error.is_lasting());
+    let mut failure = Failure { part: action.part, message, lasting, outdated };
     if action.part == Part::LastCopy && matches!(error, Error::Ending { .. }) {
         // Nothing else that is made is waited for in a namespace that goes.
         failure.message = format!("{}: {}", failure.message, plan::without_last_copy(pass.resource, subject));

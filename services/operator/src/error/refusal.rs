@@ -1,8 +1,10 @@
-//! What the API server refuses with 403, told apart by who can cure it. Pure.
+//! What the API server refuses, told apart by who can cure it. Pure.
 //!
-//! Quotas, admission policies and webhooks answer with 403 as well: their own words say best what to do.
+//! Most of it comes with 403. Quotas, admission policies and webhooks answer with 403 as well: their own words say best what to do.
 
 use kube::core::Status;
+
+use super::undeclared;
 
 /// A refusal that is told as what it is.
 #[derive(Debug, PartialEq, Eq)]
@@ -11,11 +13,16 @@ pub(super) enum Refusal {
     Denied(String),
     /// The namespace is being deleted.
     Ending,
+    /// The definition in the cluster lacks fields: which, of what, and what to do.
+    Undeclared(String),
 }
 
 /// What kind of refusal an error is, if it is such.
 pub(super) fn of(error: &kube::Error) -> Option<Refusal> {
     let kube::Error::Api(status) = error else { return None };
+    if let Some(what) = undeclared::told(&status.message) {
+        return Some(Refusal::Undeclared(what));
+    }
     if status.code != 403 || status.reason != "Forbidden" {
         return None;
     }

@@ -112,7 +112,7 @@ fn nothing_is_kept_of_a_database_once_it_makes_no_difference() {
 }
 
 fn failure(lasting: bool) -> Failure {
-    Failure { part: Part::Tuning, message: "no".to_owned(), lasting }
+    Failure { part: Part::Tuning, message: "no".to_owned(), lasting, outdated: None }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use resources::names::condition;
+use resources::names::{self, condition};
 use resources::{QuestDB, QuestDBStatus};
 
 use super::{Outcome, last_copy, moving, reach, references, resizing, upgrade};
@@ -205,7 +205,7 @@ fn ready(outcome: &Outcome<'_>) -> Word {
         return yes("Serving", &format!("{}, {at}", answers(named)));
     }
     match outcome.first_missing() {
-        Some((part, text)) => no(&reason(part), &format!("{part}: {text}")),
+        Some((part, text)) => no(&cause(outcome, part), &format!("{part}: {text}")),
         None => no("Waiting", "nothing is known yet"),
     }
 }
@@ -241,10 +241,10 @@ fn progressing(outcome: &Outcome<'_>) -> Word {
         return no("Settled", "nothing is left to do");
     }
     if let Some((part, text)) = outcome.first_broken() {
-        return no(&reason(part), &format!("{part}: {text}"));
+        return no(&cause(outcome, part), &format!("{part}: {text}"));
     }
     match (outcome.first_going(), outcome.first_refused()) {
-        (Some((part, text)), _) => yes(&reason(part), &format!("{part}: {text}")),
+        (Some((part, text)), _) => yes(&cause(outcome, part), &format!("{part}: {text}")),
         // Who waits for the end of an edit is not to wait for another one.
         (None, Some((part, text))) => no(&reason(part), &format!("{part}: {text}")),
         (None, None) => yes("Working", "steps are being taken"),
@@ -253,7 +253,7 @@ fn progressing(outcome: &Outcome<'_>) -> Word {
 
 fn degraded(outcome: &Outcome<'_>) -> Word {
     match outcome.first_broken().or_else(|| outcome.first_refused()) {
-        Some((part, text)) => yes(&reason(part), &format!("{part}: {text}")),
+        Some((part, text)) => yes(&cause(outcome, part), &format!("{part}: {text}")),
         None => moving::beside(outcome),
     }
 }
@@ -334,6 +334,14 @@ fn of_part(outcome: &Outcome<'_>, part: Part, good: &str) -> Word {
         Some(State::Conflict(text)) => no("Conflict", text),
         Some(State::Pending) => no("Pending", "something before it is not done"),
         None => no("NotWanted", "not asked for now"),
+    }
+}
+
+/// The reason of what is said of a part: a failure that others look for has its own, whatever part it is of.
+fn cause(outcome: &Outcome<'_>, part: Part) -> String {
+    match outcome.applied.failure(part) {
+        Some(failure) if failure.outdated.is_some() => names::reason::OLD_DEFINITION.to_owned(),
+        _ => reason(part),
     }
 }
 

@@ -27,7 +27,7 @@ pub use patience::{can_wait, is_reworded};
 
 use crate::change;
 use crate::planner::is_named;
-use crate::{Children, Led, Observed, Part, Plan, State, Unseen, Validated};
+use crate::{Children, Kind, Led, Observed, Part, Plan, State, Unseen, Validated};
 
 /// What became of a plan.
 #[derive(Clone, Debug, Default)]
@@ -53,12 +53,21 @@ pub struct Failure {
     pub message: String,
     /// Whether only a person or another wish cures it.
     pub lasting: bool,
+    /// The kind of object of which the cluster's definition lacks a field that was to be written.
+    pub outdated: Option<Kind>,
+}
+
+impl Failure {
+    /// Whether it is one of a single monitor or route, of which the others need nothing.
+    fn is_apart(&self) -> bool {
+        self.part == Part::Reach && self.outdated.is_some()
+    }
 }
 
 impl Applied {
     /// Whether a step of this part is not to be tried after what failed.
     pub fn holds_back(&self, part: Part) -> bool {
-        self.failures.iter().any(|failure| part.depends_on(failure.part))
+        self.failures.iter().any(|failure| !failure.is_apart() && part.depends_on(failure.part))
     }
 
     /// What failed in a part.

@@ -1,12 +1,12 @@
 //! Conditions about how a database is reached within its cluster.
 
-use resources::names::condition;
+use resources::names::{condition, reason};
 use resources::{QuestDB, QuestDBStatus, ServiceType};
 
 use super::Outcome;
 use super::conditions::{Word, no, yes};
 use crate::planner::{leaving_node, missing_kinds};
-use crate::{Goal, Kind, Unseen};
+use crate::{Failure, Goal, Kind, Unseen};
 
 /// Somebody wants the machine's Node empty: the database leaves it.
 pub(super) fn cordoned(status: &QuestDBStatus, resource: &QuestDB, outcome: &Outcome<'_>) -> Option<Word> {
@@ -26,24 +26,34 @@ pub(super) fn cordoned(status: &QuestDBStatus, resource: &QuestDB, outcome: &Out
     Some(yes("Cordoned", &text))
 }
 
-/// What is asked for and not made: kinds that the cluster does not know or does not let us see, and routes to a host that another
-/// database has.
+/// What is asked for and not made: kinds that the cluster does not know, not with every field, or does not let us see, and routes to
+/// a host that another database has.
 pub(super) fn integrations(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     let serves = outcome.validated.goal == Goal::Serve;
     let missing = if serves { missing_kinds(outcome.validated, outcome.observed) } else { Vec::new() };
     let wanted = serves && !outcome.validated.reach.kinds().is_empty();
     let taken = &outcome.plan.hosts_taken;
-    if missing.is_empty() && taken.is_empty() {
+    let outdated = outdated(outcome);
+    if missing.is_empty() && taken.is_empty() && outdated.is_empty() {
         return (wanted || is_known(status, condition::INTEGRATIONS_READY))
             .then(|| yes("Known", "the cluster knows every kind of object that is asked for"));
     }
     let of_kinds = missing.iter().filter_map(|(_, _, unseen)| obstacle(*unseen));
     let of_hosts = taken.first().map(|_| ("HostTaken", 3));
+    let of_fields = outdated.first().map(|_| (reason::OLD_DEFINITION, 4));
     // What was said before holds until it is known better.
-    let (reason, _) = of_kinds.chain(of_hosts).max_by_key(|(_, rank)| *rank)?;
+    let (reason, _) = of_kinds.chain(of_hosts).chain(of_fields).max_by_key(|(_, rank)| *rank)?;
     let texts = missing.iter().filter_map(|(kind, field, unseen)| told(*kind, field, *unseen));
-    let texts: Vec<String> = taken.iter().cloned().chain(texts).collect();
+    let failures = outdated.iter().map(|failure| failure.message.clone());
+    let texts: Vec<String> = taken.iter().cloned().chain(failures).chain(texts).collect();
     Some(no(reason, &texts.join("; ")))
+}
+
+/// What could not be written because the cluster's definition of a kind of others lacks a field.
+fn outdated<'a>(outcome: &Outcome<'a>) -> Vec<&'a Failure> {
+    let is_of_others = |kind: Kind| kind.definition().is_some();
+    let failures = outcome.applied.failures.iter();
+    failures.filter(|failure| failure.outdated.is_some_and(is_of_others)).collect()
 }
 
 /// The reason of the condition, and which one goes first where there are several.

@@ -28,6 +28,7 @@ mod news;
 mod operations;
 mod oracle;
 mod other_disk;
+mod outdated;
 mod overwritten;
 mod portless;
 mod protected;
