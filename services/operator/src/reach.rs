@@ -12,7 +12,7 @@ use plan::{Children, Kind, Subject};
 use resources::{QuestDB, names};
 
 use self::others::Others;
-pub(crate) use self::others::api_resource;
+pub(crate) use self::others::{KINDS, api_resource};
 use crate::caches::children;
 use crate::kept::Kept;
 use crate::store::{Key, Store};

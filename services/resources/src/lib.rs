@@ -39,7 +39,7 @@ pub use schedule::{
 };
 pub use schema::{definition, definitions};
 pub use seen::{Readable, Seen, unread};
-pub use served::{DOCUMENT, DOCUMENTS, lacking, state};
+pub use served::{DOCUMENT, DOCUMENTS, lacking, state, state_of};
 pub use snapshot::{CopyPolicy, QuestDBSnapshot, QuestDBSnapshotSpec, QuestDBSnapshotStatus, SnapshotPhase};
 pub use spec::{
     ComputeSpec, DeletionPolicy, Exposure, InstructionSpec, NetworkSpec, QuestDB, QuestDBSpec, RunState,

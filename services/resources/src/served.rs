@@ -16,9 +16,17 @@ pub const DOCUMENTS: &str = "/openapi/v3";
 /// A word that is another one once our kinds are defined otherwise, out of what an API server tells of its documents; nothing when it
 /// tells of none of our group.
 pub fn state(documents: &Value) -> Option<String> {
-    let ours = DOCUMENT.strip_prefix(DOCUMENTS)?.trim_start_matches('/');
+    state_at(documents, DOCUMENT.strip_prefix(DOCUMENTS)?.trim_start_matches('/'))
+}
+
+/// The same of the kinds of another group in a version of it, such as `example.com/v1`.
+pub fn state_of(documents: &Value, version: &str) -> Option<String> {
+    state_at(documents, &format!("apis/{version}"))
+}
+
+fn state_at(documents: &Value, path: &str) -> Option<String> {
     // It ends in a hash of the document.
-    documents.get("paths")?.get(ours)?.get("serverRelativeURL")?.as_str().map(str::to_owned)
+    documents.get("paths")?.get(path)?.get("serverRelativeURL")?.as_str().map(str::to_owned)
 }
 
 /// Fields of our spec, by path, that the definition in force drops; nothing when the document does not tell of our kind.
@@ -87,6 +95,8 @@ mod tests {
         };
         assert_eq!(state(&told("A")).unwrap(), "/openapi/v3/apis/crd.questdb.io/v1?hash=A");
         assert_ne!(state(&told("A")), state(&told("B")));
+        assert_eq!(state_of(&told("A"), "crd.questdb.io/v1"), state(&told("A")));
+        assert_eq!(state_of(&told("A"), "traefik.io/v1alpha1"), None);
         assert_eq!(state(&json!({ "paths": { "api/v1": {} } })), None);
         assert_eq!(state(&json!("nothing")), None);
     }

@@ -34,7 +34,8 @@ const PERIOD: Duration = Duration::from_secs(20);
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// The kinds that a cluster may lack.
-const KINDS: [Kind; 4] = [Kind::ServiceMonitor, Kind::PodMonitor, Kind::IngressRoute, Kind::IngressRouteTcp];
+pub(crate) const KINDS: [Kind; 4] =
+    [Kind::ServiceMonitor, Kind::PodMonitor, Kind::IngressRoute, Kind::IngressRouteTcp];
 
 /// What is known of them; of those that are not in it, nothing yet.
 type Known = Arc<Mutex<BTreeMap<Kind, Presence>>>;
@@ -182,6 +183,7 @@ impl Look {
         lock(&self.known).insert(self.kind, Presence::There(store.clone()));
         let ours = watcher::Config::default().labels(names::LABEL_DATABASE);
         let mut merged = Merged::new(self.sources(), &ours, (writer, &self.watches));
+        let mut redefined = self.watches.standing().of_others();
         let mut look = tokio::time::interval_at(tokio::time::Instant::now() + PERIOD, PERIOD);
         let (late, forgets) = (tokio::time::sleep(LIMIT), store.forget_in_time());
         tokio::pin!(late, forgets);
@@ -202,6 +204,8 @@ impl Look {
                 () = &mut forgets => return,
                 // Perhaps nobody answers.
                 () = &mut late, if looked.is_some() => tell(looked),
+                // What was refused because a definition was too old is tried again much later by itself.
+                Ok(()) = redefined.changed() => self.look_again(Some(&store), None).await,
                 _ = look.tick() => {
                     if self.is_served().await == Some(false) {
                         self.went().await;

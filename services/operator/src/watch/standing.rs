@@ -43,12 +43,15 @@ pub(crate) struct Standing {
     /// When they were begun anew because something was told otherwise than it is shown.
     mistold: Mutex<Option<Instant>>,
     ends: AtomicU32,
+    /// How often kinds of others were defined otherwise.
+    others: watch::Sender<u64>,
 }
 
 impl Default for Standing {
     fn default() -> Self {
         let ends = AtomicU32::new(ENDS);
-        Self { last: Mutex::default(), anew: watch::Sender::new(0), mistold: Mutex::default(), ends }
+        let (anew, others) = (watch::Sender::new(0), watch::Sender::new(0));
+        Self { last: Mutex::default(), anew, mistold: Mutex::default(), ends, others }
     }
 }
 
@@ -134,6 +137,19 @@ impl Standing {
     pub(super) fn redefined(&self) {
         tracing::info!("the definitions of our kinds are others than they were; everything is listed again");
         self.begin_anew();
+    }
+
+    /// Takes in that kinds of others, which databases ask for, are defined otherwise than they were.
+    pub(crate) fn others_redefined(&self) {
+        tracing::info!(
+            "the definitions of kinds of others are others than they were; whoever asks for some is looked at"
+        );
+        self.others.send_modify(|times| *times += 1);
+    }
+
+    /// Tells each time that kinds of others are defined otherwise.
+    pub(crate) fn of_others(&self) -> watch::Receiver<u64> {
+        self.others.subscribe()
     }
 
     fn begin_anew(&self) {

@@ -171,3 +171,44 @@ async fn who_asks_for_none_any_more_is_looked_at_for_what_it_has() {
     assert_eq!(asked.try_recv(), Ok(ObjectRef::new("trades").within("b")));
     assert!(asked.try_recv().is_err(), "only those of the place");
 }
+
+#[tokio::test]
+async fn who_asks_for_some_is_looked_at_once_they_are_defined_otherwise() {
+    let (queue, mut asked) = crate::queue::Queue::new(100);
+    queue.open();
+    let (metrics, scope, stop) = (runtime::Metrics::default(), Scope::All, CancellationToken::new());
+    let watches = Watches::new(&metrics, &Readiness::default(), &scope, String::new());
+    let (resources, mut writer) = store::store();
+    for event in [watcher::Event::Init, asking("a"), watcher::Event::InitDone] {
+        writer.take_in(&event);
+    }
+    let kind = Kind::IngressRoute;
+    let look = Look {
+        kind,
+        resource: api_resource(kind),
+        // Nothing is ever listed, which would have it looked at, too.
+        client: played::client(|_, _| Answer::Silence),
+        known: Known::default(),
+        queue,
+        watches: watches.clone(),
+        scope,
+        resources,
+    };
+    let told = async {
+        let mut beat = tokio::time::interval(Duration::from_millis(10));
+        loop {
+            // It counts from the moment on in which somebody listens.
+            watches.standing().others_redefined();
+            beat.tick().await;
+            if let Ok(found) = asked.try_recv() {
+                return found;
+            }
+        }
+    };
+    let mut looked: Option<fn()> = None;
+    let found = tokio::select! {
+        () = look.watch(&stop, &mut looked) => panic!("nobody watches any more"),
+        found = tokio::time::timeout(PATIENCE, told) => found.unwrap(),
+    };
+    assert_eq!(found, ObjectRef::new("trades").within("a"));
+}
