@@ -17,7 +17,7 @@ const MOST: usize = 5;
 /// What lacks which fields, and what to do about it; nothing when the message is about something else.
 pub(super) fn told(message: &str) -> Option<String> {
     let (subject, rest) = message.strip_prefix(UNTYPED)?.split_once(": ")?;
-    // Several stand in lines of their own, in another order each time.
+    // Several stand in lines of their own, in another order each time. Of those beside each other one is named, whichever is met first.
     let fields: BTreeSet<&str> = rest.lines().filter_map(field).collect();
     if fields.is_empty() {
         return None;
@@ -119,9 +119,9 @@ mod tests {
         );
         check(
             "failed to create typed patch object (acme/trades; monitoring.coreos.com/v1, Kind=ServiceMonitor): errors:\n  \
-             .spec.endpoints[0].scheme: field not declared in schema\n  .spec.endpoints[0].path: field not declared in schema",
+             .spec.endpoints[0].scheme: field not declared in schema\n  .spec.attachMetadata.colour: field not declared in schema",
             &[
-                "does not know spec.endpoints[0].path, spec.endpoints[0].scheme of ServiceMonitor acme/trades: ",
+                "does not know spec.attachMetadata.colour, spec.endpoints[0].scheme of ServiceMonitor acme/trades: ",
                 "of the Prometheus Operator, or take network.monitor out",
             ],
         );
@@ -165,15 +165,19 @@ mod tests {
     #[test]
     fn fields_are_told_in_one_order_and_only_the_first_of_many() {
         let told = |fields: &[&str]| {
-            let lines = fields.iter().map(|field| format!("\n  .spec.{field}: field not declared in schema"));
-            let lines: String = lines.collect();
+            let lines: Vec<String> = fields
+                .iter()
+                .map(|field| format!("\n  .spec.{field}.x: field not declared in schema"))
+                .collect();
+            let lines = lines.concat();
             let object = "(a/b; traefik.io/v1alpha1, Kind=IngressRoute)";
             answer(500, "", &format!("failed to create typed patch object {object}: errors:{lines}")).stable()
         };
         assert_eq!(told(&["b", "a"]), told(&["a", "b"]));
-        assert!(told(&["a", "b", "c", "d", "e"]).contains("spec.d, spec.e of IngressRoute a/b"));
+        assert!(told(&["a", "b", "c", "d", "e"]).contains("spec.d.x, spec.e.x of IngressRoute a/b"));
         assert!(
-            told(&["f", "e", "d", "c", "b", "a"]).contains("spec.d, spec.e and others of IngressRoute a/b")
+            told(&["f", "e", "d", "c", "b", "a"])
+                .contains("spec.d.x, spec.e.x and others of IngressRoute a/b")
         );
     }
 

@@ -80,6 +80,23 @@ async fn a_field_that_no_schema_has_is_refused() {
         "spec": { "clusterIP": "None", "colour": "blue" },
     });
     let status = refusal(services.patch("nonsense", &parameters, &Patch::Apply(&service)).await);
-    assert!(status.message.contains("field not declared in schema"), "{status:?}");
+    assert!(
+        status.message.ends_with(", Kind=Service): .spec.colour: field not declared in schema"),
+        "{status:?}"
+    );
+
+    // By these words, and by nothing else, the operator knows what lacks which fields. Of those beside each other one is named.
+    unknown["spec"].as_object_mut().unwrap().remove("colour");
+    for part in ["instruction", "storage"] {
+        unknown["spec"][part]["colour"] = json!("blue");
+    }
+    let status = refusal(rig.provision(&unknown).await);
+    let (head, fields) = status.message.split_once('\n').unwrap();
+    let object = format!("{}/nonsense; crd.questdb.io/v1, Kind=QuestDB", rig.namespace);
+    assert_eq!(head, format!("failed to create typed patch object ({object}): errors:"));
+    let mut fields: Vec<&str> = fields.lines().collect();
+    fields.sort_unstable();
+    let lacking = |part: &str| format!("  .spec.{part}.colour: field not declared in schema");
+    assert_eq!(fields, [lacking("instruction"), lacking("storage")]);
     rig.end().await;
 }

@@ -11,7 +11,7 @@ use kube::discovery::ApiResource;
 use resources::names::{self, condition};
 use resources::{Phase, QuestDB};
 use serde_json::{Value, json};
-use testkit::{eventually, unique};
+use testkit::{Spawned, eventually, unique};
 
 use super::foreign::{DEFINING, Kind, definition};
 use super::others::Others;
@@ -285,6 +285,56 @@ async fn uninstall(definitions: &Api<CustomResourceDefinition>) {
     }
 }
 
+/// The definition of a kind from before it had a field, by the place of that in its schema.
+fn without(kind: Kind, (parent, field): (&str, &str)) -> CustomResourceDefinition {
+    let mut definition = serde_json::to_value(definition(kind)).unwrap();
+    let versions = definition["spec"]["versions"].as_array_mut().unwrap();
+    let version = versions.iter_mut().find(|version| version["name"] == kind.1).unwrap();
+    let schema = version.pointer_mut(&format!("/schema/openAPIV3Schema/properties{parent}")).unwrap();
+    schema.as_object_mut().unwrap().remove(field).unwrap();
+    serde_json::from_value(definition).unwrap()
+}
+
+/// Of both kinds there is first one that lacks a field which the operator writes, and then the whole one.
+async fn define_older_and_then_whole(
+    subject: &Subject,
+    operator: &Spawned,
+    definitions: &Api<CustomResourceDefinition>,
+) {
+    let older = [
+        ("/spec/properties/endpoints/items/properties", "scheme"),
+        ("/spec/properties/tls/properties", "domains"),
+    ];
+    for (kind, field) in DEFINITIONS.into_iter().zip(older) {
+        definitions.create(&PostParams::default(), &without(kind, field)).await.unwrap();
+    }
+    let place = format!("{}/{}", subject.rig.namespace, subject.name);
+    let monitor = format!("does not know spec.endpoints[0].scheme of ServiceMonitor {place}: ");
+    let route = format!("does not know spec.tls.domains of IngressRouteTCP {place}");
+    // Both are told, although the one is refused before the other.
+    told_of(subject, condition::INTEGRATIONS_READY, "False", &[&monitor, &route, "network.monitor"]).await;
+    let status = subject.rig.as_admin().get(&subject.name).await.unwrap().status.unwrap();
+    let reason = |kind: &str| {
+        let found = status.conditions.iter().find(|found| found.type_ == kind).unwrap();
+        (found.status.as_str(), found.reason.as_str())
+    };
+    for (kind, status) in [(condition::INTEGRATIONS_READY, "False"), (condition::DEGRADED, "True")] {
+        assert_eq!(reason(kind), (status, names::reason::OLD_DEFINITION), "{kind}");
+    }
+    assert_eq!(reason(condition::READY).0, "True", "what serves goes on");
+    let (metric, counted) = ("slipway_operator_pass_failures_total", "category=\"old_definition\"");
+    eventually(PATIENCE, "the failure to be counted", async || {
+        (operator.metric(metric, counted).await >= 1.0).then_some(())
+    })
+    .await;
+    let parameters = PatchParams::apply("slipway-tests").force();
+    for kind in DEFINITIONS {
+        let whole = definition(kind);
+        let name = whole.metadata.name.clone().unwrap();
+        definitions.patch(&name, &parameters, &Patch::Apply(&whole)).await.unwrap();
+    }
+}
+
 /// Another hand has something else scraped, or nothing.
 async fn a_monitor_comes_back(monitors: &Api<DynamicObject>, name: &str, wanted: &Value) {
     let change = json!({ "spec": { "selector": { "matchLabels": { "app": "theirs" } }, "endpoints": [] } });
@@ -314,7 +364,8 @@ async fn a_kind_that_comes_later_is_used_without_a_restart_and_may_go_again() {
     let client = subject.rig.admin.clone();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     uninstall(&definitions).await;
-    let _operator = subject.rig.start().await;
+    let lease = subject.rig.lease().await;
+    let operator = subject.rig.spawn((&lease, &subject.rig.rights(&lease).await), &[], &[]);
     subject.serving().await;
     let network = json!({
         "monitor": { "labels": { "release": "prometheus" } },
@@ -326,9 +377,7 @@ async fn a_kind_that_comes_later_is_used_without_a_restart_and_may_go_again() {
     subject.carried_out(Phase::Ready).await;
     told_of(&subject, condition::INTEGRATIONS_READY, "False", &["ServiceMonitor", "IngressRouteTCP"]).await;
 
-    for each in DEFINITIONS {
-        definitions.create(&PostParams::default(), &definition(each)).await.unwrap();
-    }
+    define_older_and_then_whole(&subject, &operator, &definitions).await;
     told(&subject, condition::INTEGRATIONS_READY, "True").await;
     let api = |(group, version, plural, kind): Kind| -> Api<DynamicObject> {
         let gvk = GroupVersionKind::gvk(group, version, kind);
