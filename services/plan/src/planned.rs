@@ -68,6 +68,8 @@ pub struct Plan {
     pub hosts_taken: Vec<String>,
     /// Machines with the tags of the database that nobody launched for it: which, and what to do. Nothing else waits for that.
     pub strangers: Vec<String>,
+    /// That QuestDB has other credentials than are written, and cannot be restarted for those now: why not, and what to do.
+    pub locked_out: Option<String>,
     /// Whether QuestDB answers on its machine and this plan leaves it alone.
     pub serves: bool,
     /// Where it answers, if not on the machine that it is to be on from here on; its name, if it has one, leads there still.

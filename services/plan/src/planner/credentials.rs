@@ -4,11 +4,12 @@
 //! the restart that they need has been told and can be had: until then the old ones are both what is written and what is in
 //! force. What a running QuestDB could be made to read again without a restart would be decided here.
 
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 
 use super::World;
 use super::existing::living;
 use super::reach::leaving_node;
+use super::workload::put_off;
 use crate::beside::{is_owned, refers};
 use crate::change::{is_told, keyring_of_pod};
 use crate::few::few;
@@ -260,4 +261,20 @@ pub(super) fn are_ahead(world: &World<'_>) -> bool {
     let written = &world.validated.keyring.revision;
     let read = world.observed.children.pod.as_deref().and_then(keyring_of_pod);
     written.is_some() && read.is_some_and(|read| read.revision != *written)
+}
+
+/// That nobody comes in with what is written, as long as QuestDB, which read other values, cannot be started again on a Node.
+pub(super) fn locked_out(world: &World<'_>, node: &Node) -> Option<String> {
+    let pod = world.observed.children.pod.as_deref().filter(|_| are_ahead(world))?;
+    if pod.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let obstacle = put_off(world, pod, node)?;
+    let secret = names::credentials(&world.validated.subject.name);
+    let cure = leaving_node(world.resource, world.observed).map_or_else(String::new, |node| {
+        format!("; uncordon Node {node}, or see to what keeps the database from its next machine (condition Moving)")
+    });
+    Some(format!(
+        "QuestDB was started with other values than Secret {secret} has, so who reads them there does not come in: {obstacle}{cure}"
+    ))
 }

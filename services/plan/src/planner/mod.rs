@@ -137,6 +137,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
         workload::upgrade(world, plan, target, prepares);
         // Who has been given the new credentials comes in only after a restart.
         let waits = (world.upgrade.waits() || takes_along) && !credentials::are_ahead(world);
+        plan.locked_out = credentials::locked_out(world, target);
         (workload::pod(world, plan, target, waits), Some(target))
     } else {
         workload::told(world, plan);

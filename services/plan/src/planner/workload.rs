@@ -272,8 +272,13 @@ fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<Cow<'static, st
     } else if world.choice.put_right().is_some() {
         Some("the restart waits until the Secret with the credentials is as it was written".into())
     } else {
-        kept_away(world, pod, node).map(Cow::from).or_else(|| lacking(world, pod))
+        put_off(world, pod, node)
     }
+}
+
+/// The same of what may last, until somebody does something about it.
+pub(super) fn put_off(world: &World<'_>, pod: &Pod, node: &Node) -> Option<Cow<'static, str>> {
+    kept_away(world, pod, node).map(Cow::from).or_else(|| lacking(world, pod))
 }
 
 /// Why a pod would not start on a Node if it were stopped now: what runs is worth more than the change.

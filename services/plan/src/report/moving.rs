@@ -66,6 +66,9 @@ pub(super) fn moving(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Wo
 
 /// Whether anything needs attention where the database does not lack anything.
 pub(super) fn beside(outcome: &Outcome<'_>) -> Word {
+    if let Some(text) = &outcome.plan.locked_out {
+        return yes("CredentialsNotInForce", text);
+    }
     if outcome.plan.strangers.is_empty() {
         return no("AsExpected", "nothing needs anybody's attention");
     }

@@ -7,7 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use resources::{RunState, names};
+use resources::RunState;
+use resources::names::{self, condition};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -307,6 +308,41 @@ fn a_questdb_that_started_with_what_somebody_wrote_is_told_and_restarted_once() 
     });
     assert_eq!((all, passwords(&world)), (1, ["first", "drawn-1"].map(|value| Some(value.to_owned()))));
     assert_eq!(in_force(&world, "http-password"), written(&world, "http-password"));
+    check_serving(&world, None);
+}
+
+/// What is put right has to be read by a restart, and that cannot be had.
+#[test]
+fn who_is_locked_out_until_a_restart_that_cannot_be_had_is_told_what_to_do() {
+    let close = |world: &mut World, closed: Option<bool>| {
+        Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = closed;
+    };
+    let said = |world: &World, kind: &str| {
+        let conditions = &world.resource.status.as_ref().unwrap().conditions;
+        let found = conditions.iter().find(|found| found.type_ == kind).unwrap().clone();
+        (found.status, found.reason, found.message)
+    };
+    let mut world = started_with_theirs(SignedDuration::from_hours(1));
+    // It cannot go elsewhere.
+    world.full.machines = vec![world.volumes[0].zone.clone()];
+    close(&mut world, Some(true));
+    for _ in 0..9 {
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+    }
+    assert_eq!(written(&world, "http-password").as_deref(), Some("drawn-1"), "it is put right at once");
+    assert_eq!(in_force(&world, "http-password").as_deref(), Some("theirs"));
+    let (degraded, reason, text) = said(&world, condition::DEGRADED);
+    assert_eq!((degraded.as_str(), reason.as_str()), ("True", "CredentialsNotInForce"), "{text}");
+    for words in ["Secret trades-33445566-credentials", "the Node is cordoned", "; uncordon Node "] {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+    assert_eq!(said(&world, condition::READY).0, "True", "it answers");
+    world.full.machines.clear();
+    close(&mut world, None);
+    settle(&mut world, None, false);
+    assert_eq!(in_force(&world, "http-password").as_deref(), Some("drawn-1"));
+    assert_eq!(said(&world, condition::DEGRADED).0, "False");
     check_serving(&world, None);
 }
 
