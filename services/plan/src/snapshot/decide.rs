@@ -5,9 +5,10 @@ use jiff::Timestamp;
 use resources::{CopyPolicy, QuestDBSnapshot, SnapshotPhase};
 
 use super::debt::{Debt, debt, is_late};
+use super::lost::{COPY_LOST, told_copy};
 use super::{
     COPY_GONE, Checkpoint, Disk, Ground, Held, Plan, Seen, Step, WHOLE, gone_text, identity, is_gone,
-    is_held, is_made_for, is_of_before, owes,
+    is_held, is_made_for, is_of_before, lost, owes,
 };
 
 /// Whether what is done next rests on the database, so that it has to be looked at. Nothing does while a copy that is
@@ -41,6 +42,13 @@ fn decide(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
     if trusted(resource, &seen.copies).is_none() && has_succeeded(resource) && !owes(resource) {
         return miss(resource, seen);
     }
+    if trusted(resource, &seen.copies).is_none() && lost::may_show_again(resource, seen) {
+        return wait(
+            SnapshotPhase::Copying,
+            "Looking",
+            "EC2 does not show now the copy that it showed before",
+        );
+    }
     let plan = match trusted(resource, &seen.copies) {
         Some(copy) => follow(resource, seen, copy),
         None => begin(resource, seen),
@@ -63,18 +71,10 @@ fn rest(phase: SnapshotPhase, reason: &'static str, message: impl Into<String>) 
 
 /// The earliest copy that is marked as trusted, or that the report told of as trusted: tags can be taken off by anybody.
 fn trusted<'a>(resource: &QuestDBSnapshot, copies: &'a [VolumeSnapshot]) -> Option<&'a VolumeSnapshot> {
-    let status = resource.status.as_ref();
-    let is_told = status.and_then(|status| status.phase).is_some_and(|phase| match phase {
-        SnapshotPhase::Copying | SnapshotPhase::Succeeded => true,
-        SnapshotPhase::Pending
-        | SnapshotPhase::Checkpointing
-        | SnapshotPhase::Releasing
-        | SnapshotPhase::Failed => false,
-    });
-    let told = status.filter(|_| is_told).and_then(|status| status.snapshot_id.as_deref());
+    let told = told_copy(resource);
     earliest(copies, |copy| {
         let is_marked = copy.tags.get(key::CONSISTENT).is_some() && is_made_for(resource, copy);
-        is_marked || told == Some(copy.id.as_str())
+        is_marked || told.as_ref() == Some(&copy.id)
     })
 }
 
@@ -241,18 +241,22 @@ fn fail(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
         return pay(resource, seen, under_way(resource), "DeadlineExceeded", message);
     }
     let failed = SnapshotPhase::Failed;
-    let message = format!(
-        "no copy could be begun within {} s: {}",
-        resource.spec.deadline_seconds,
-        obstacle(resource, seen)
-    );
+    let (reason, message) = match lost::text(resource) {
+        Some(text) => (COPY_LOST, text),
+        None => ("DeadlineExceeded", late_text(resource, seen)),
+    };
     if owes(resource) {
-        return pay(resource, seen, failed, "DeadlineExceeded", &message);
+        return pay(resource, seen, failed, reason, &message);
     }
     match next_to_discard(seen) {
-        Some(copy) => act(Step::Discard(copy.id.clone()), failed, "DeadlineExceeded", &message),
-        None => rest(failed, "DeadlineExceeded", message),
+        Some(copy) => act(Step::Discard(copy.id.clone()), failed, reason, &message),
+        None => rest(failed, reason, message),
     }
+}
+
+fn late_text(resource: &QuestDBSnapshot, seen: &Seen) -> String {
+    let why = obstacle(resource, seen);
+    format!("no copy could be begun within {} s: {why}", resource.spec.deadline_seconds)
 }
 
 fn obstacle(resource: &QuestDBSnapshot, seen: &Seen) -> String {

@@ -22,6 +22,7 @@
 
 mod debt;
 mod decide;
+mod lost;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use resources::{CopyPolicy, QuestDBSnapshot, SnapshotPhase, names};
 
 pub use debt::{Debt, debt, is_overdue};
 pub use decide::{plan, rests_on_database};
+pub use lost::{left_out, told_copy};
 pub use report::{looked_after, status};
 
 /// Reason of condition `Ready` of a snapshot that had succeeded, and whose copy is not in EC2 any more.
@@ -315,9 +317,14 @@ pub fn whole_copy(resource: &QuestDBSnapshot) -> Option<(SnapshotId, Option<Time
 
 /// Whether a snapshot that had succeeded was told to have no copy any more.
 pub fn is_gone(resource: &QuestDBSnapshot) -> bool {
+    is_unready_for(resource, COPY_GONE)
+}
+
+/// Whether the last report gives this reason for which it is not ready.
+fn is_unready_for(resource: &QuestDBSnapshot, reason: &str) -> bool {
     let mut conditions = resource.status.iter().flat_map(|status| &status.conditions);
     let ready = conditions.find(|found| found.type_ == condition::READY);
-    ready.is_some_and(|ready| ready.status == "False" && ready.reason == COPY_GONE)
+    ready.is_some_and(|ready| ready.status == "False" && ready.reason == reason)
 }
 
 /// What is said of one without its copy.

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::names::condition;
 use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 
+use super::lost::COPY_LOST;
 use super::{COPY_GONE, Plan, Seen, WHOLE, gone_text, identity, is_gone, owes};
 use crate::report::conditions::{Word, no, put, yes};
 
@@ -23,8 +24,9 @@ pub fn status(
         None => plan.message.clone(),
     };
     let ended = plan.phase.is_final().then(|| before.ended_at.clone().unwrap_or(Time(seen.now)));
-    // What a copy was that is gone stays told.
-    let told = if plan.phase == SnapshotPhase::Succeeded {
+    // What a copy was that is gone, or may be, stays told.
+    let is_lost = plan.reason == COPY_LOST;
+    let told = if is_lost || matches!(plan.phase, SnapshotPhase::Copying | SnapshotPhase::Succeeded) {
         before.clone()
     } else {
         QuestDBSnapshotStatus::default()
@@ -38,7 +40,7 @@ pub fn status(
         conditions: before.conditions,
         ..told
     };
-    if let Some(copy) = &plan.copy {
+    if let Some(copy) = plan.copy.as_ref().filter(|_| !is_lost) {
         let tag = |key| copy.tags.get(key).map(str::to_owned);
         let started = copy.started_at.and_then(|at| Timestamp::try_from(at).ok());
         status.database_id = tag(key::DATABASE).or(status.database_id);
