@@ -135,11 +135,8 @@ impl Copies {
         let mut found = found.map_err(Error::aws("look for snapshots"))?;
         // An object that was copied brings the identity of the first along, and has nothing of it.
         found.retain(|copy| snapshot::is_of(resource, &copy.tags));
-        // One that was told of as whole is known by its id, whatever became of its tags. Nothing is destroyed by that alone.
-        if let Some((id, _)) = snapshot::whole_copy(resource)
-            && resource.metadata.deletion_timestamp.is_none()
-            && found.iter().all(|copy| copy.id != id)
-        {
+        // Whatever became of its tags.
+        if let Some(id) = snapshot::left_out(resource, &found) {
             let told = self.cloud.describe_snapshots(&Select::one(id)).await;
             found.extend(told.map_err(Error::aws("look for the snapshot by its id"))?);
         }

@@ -126,14 +126,14 @@ impl Snapshots {
         self.conclude(resource, &seen, &plan, failure).await
     }
 
-    /// The copies that EC2 shows of it. Nobody looks for those of one that is being deleted afterwards, so that there are none only where
-    /// the account is asked that they would be in.
+    /// The copies that EC2 shows of it. Nobody looks for those of one that is being deleted afterwards, and of one that had begun
+    /// something is to be there, so that there are none only where the account is asked that they would be in.
     async fn shown(&self, resource: &QuestDBSnapshot) -> Result<Vec<VolumeSnapshot>, Error> {
         let found = hear(self.is_overdue(resource), self.copies.of(resource)).await?;
         let ends = resource.metadata.deletion_timestamp.is_some() && !snapshot::owes(resource);
-        if ends
-            && found.is_empty()
-            && snapshot::identity(resource).is_some()
+        let may_be_there = ends && snapshot::identity(resource).is_some();
+        if found.is_empty()
+            && (may_be_there || snapshot::told_copy(resource).is_some())
             && let Some(what) = crate::observe::other_account(&self.context).await?
         {
             return Err(Error::Elsewhere { what });
@@ -193,14 +193,27 @@ impl Snapshots {
             There::Untold => return Ok(next),
             There::UnderWay => return Ok(Next::Soon(pace::after_list())),
         };
-        let (was_gone, status) =
-            (snapshot::is_gone(resource), snapshot::looked_after(resource, is_there, now));
+        let was_gone = snapshot::is_gone(resource);
+        if !is_there && !was_gone && self.may_be_elsewhere().await {
+            return Ok(next);
+        }
+        let status = snapshot::looked_after(resource, is_there, now);
         self.report(resource, &status).await?;
         if !is_there && !was_gone {
             let note = status.message().unwrap_or_default().to_owned();
             self.context.events.wrong(resource, snapshot::COPY_GONE, note).await;
         }
         Ok(next)
+    }
+
+    /// Whether what EC2 does not show may be in the account that is not asked.
+    async fn may_be_elsewhere(&self) -> bool {
+        let found = crate::observe::other_account(&self.context).await;
+        let what = found.unwrap_or_else(|error| Some(error.stable()));
+        if let Some(what) = &what {
+            tracing::warn!(error = what, "no copy is taken for gone");
+        }
+        what.is_some()
     }
 
     /// Says what went wrong, if anything did, and when to look again.

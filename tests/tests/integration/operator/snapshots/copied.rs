@@ -4,8 +4,9 @@
 use cloud::{SnapshotId, VolumeSnapshot, key};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use resources::SnapshotPhase;
+use serde_json::json;
 use testkit::eventually;
 
 use super::super::rig::{PATIENCE, Rig};
@@ -91,24 +92,33 @@ async fn no_copy_is_taken_for_gone_where_ec2_is_another() {
     let stage = Stage::new().await;
     let subject = &stage.subject;
     let first = stage.operator(&[]).await;
-    take(subject, "first", "Delete").await;
-    settled(subject, "first", SnapshotPhase::Succeeded).await;
+    for (name, policy) in [("first", "Delete"), ("second", "Retain")] {
+        take(subject, name, policy).await;
+        settled(subject, name, SnapshotPhase::Succeeded).await;
+    }
     drop(first);
     let lease = subject.rig.lease().await;
     let kubeconfig = subject.rig.rights(&lease).await;
     let wrong = subject.rig.spawn((&lease, &kubeconfig), &[], &subject.rig.elsewhere());
     api(subject).delete("first", &DeleteParams::default()).await.unwrap();
-    eventually(2 * PATIENCE, "a word about what to put right", async || {
-        let conditions = api(subject).get("first").await.ok()?.status?.conditions;
-        conditions.iter().any(|found| found.message.contains("SLIPWAY_VPC_ID")).then_some(())
-    })
-    .await;
+    // Another wish for it has it looked at.
+    let delete = Patch::Merge(json!({ "spec": { "deletionPolicy": "Delete" } }));
+    api(subject).patch("second", &PatchParams::default(), &delete).await.unwrap();
+    for name in ["first", "second"] {
+        eventually(2 * PATIENCE, "a word about what to put right", async || {
+            let conditions = api(subject).get(name).await.ok()?.status?.conditions;
+            assert!(conditions.iter().all(|found| found.reason != "CopyGone"), "{conditions:?}");
+            conditions.iter().any(|found| found.message.contains("SLIPWAY_VPC_ID")).then_some(())
+        })
+        .await;
+    }
     drop(wrong);
-    assert_eq!(copies(subject).await.len(), 1);
+    assert_eq!(copies(subject).await.len(), 2);
     let operator = stage.operator(&[]).await;
-    eventually(PATIENCE, "the snapshot gone, and its copy", async || {
-        let object = api(subject).get_opt("first").await.unwrap();
-        (object.is_none() && copies(subject).await.is_empty()).then_some(())
+    api(subject).delete("second", &DeleteParams::default()).await.unwrap();
+    eventually(PATIENCE, "the snapshots gone, and their copies", async || {
+        let objects = api(subject).list(&ListParams::default()).await.unwrap().items;
+        (objects.is_empty() && copies(subject).await.is_empty()).then_some(())
     })
     .await;
     stage.end(operator).await;
