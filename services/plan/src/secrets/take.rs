@@ -7,7 +7,7 @@ use resources::names;
 use super::choice::New;
 use super::jwk::{self, Lines};
 use super::view::{Known, View};
-use super::{Content, Credential, DrawnKey, Hidden, login};
+use super::{Content, Credential, DrawnKey, Hidden, Origin, login};
 
 /// What there is for a credential.
 enum Found<'a> {
@@ -18,6 +18,9 @@ enum Found<'a> {
     /// It cannot be known; why, if that is not told elsewhere.
     Unclear(Option<String>),
 }
+
+/// The keys of a Secret and which that is, or what is to be said of them.
+type Given = Result<(Lines, Option<Origin>), Option<String>>;
 
 impl<'a> View<'a> {
     /// What there is for a credential, as it was read.
@@ -45,7 +48,8 @@ impl<'a> View<'a> {
         let found = self.found(credential);
         new.taken.refused.remove(&credential);
         if credential == Credential::Ilp {
-            return self.take_keys(found, own, new);
+            self.take_keys(found, own, new);
+            return Ok(());
         }
         let (values, origin) = match found {
             Found::Unclear(problem) => return problem.map_or(Ok(()), Err),
@@ -70,14 +74,15 @@ impl<'a> View<'a> {
 
     /// The keys that are to be in force: those of the Secret, and those that the operator drew. What stands against some holds
     /// up neither the others nor the end of any.
-    fn take_keys(&self, found: Found<'_>, own: &Content, new: &mut New) -> Result<(), String> {
+    fn take_keys(&self, found: Found<'_>, own: &Content, new: &mut New) {
         let file = own.data.get(names::secret::ILP_KEYS);
         let before = file.map(|file| jwk::read(file.expose())).unwrap_or_default();
         let wished = self.drawn();
+        let mut unclear = BTreeSet::new();
         let given = match found {
             Found::Nothing => Ok((Lines::new(), None)),
             Found::Read(content) => match jwk::keys(content) {
-                Ok(lines) => Ok((lines, Some(content.origin.clone()))),
+                Ok(lines) => self.apart(content, lines, &mut unclear),
                 Err(why) => {
                     new.refuse(Credential::Ilp, content, why);
                     Err(None)
@@ -87,19 +92,14 @@ impl<'a> View<'a> {
         };
         let (mut lines, origin) = given.unwrap_or_else(|problem| {
             new.problems.extend(problem);
-            let drawn = |id: &String| self.noted.drawn.contains(id) || wished.contains(id);
+            let drawn =
+                |id: &String| self.noted.drawn.contains(id) || (wished.contains(id) && !unclear.contains(id));
             let lines = before.iter().filter(|(id, _)| !drawn(id));
             let lines = lines.map(|(id, line)| (id.clone(), line.clone())).collect();
             (lines, self.noted.from.get(&Credential::Ilp).cloned())
         });
         let mut drawn = BTreeSet::new();
-        for id in wished {
-            if lines.contains_key(&id) {
-                let name = origin.as_ref().map_or("", |origin| origin.name.as_str());
-                return Err(format!(
-                    "spec.credentials.ilp.drawn names {id}, which is a key of Secret {name}"
-                ));
-            }
+        for id in wished.difference(&unclear).cloned() {
             match self.drawn_key(&id, &before) {
                 Ok(Some(key)) => {
                     lines.insert(id.clone(), key.line.clone());
@@ -120,7 +120,19 @@ impl<'a> View<'a> {
             let value = (!lines.is_empty()).then(|| Hidden::new(jwk::file(&lines).into_bytes()));
             new.values.insert(names::secret::ILP_KEYS, value);
         }
-        Ok(())
+    }
+
+    /// The keys of a Secret, unless some of them are to be drawn, too. Of those, one that was drawn stays in force; of any other one it
+    /// is `unclear` which is meant, so that it stays as it is.
+    fn apart(&self, content: &Content, lines: Lines, unclear: &mut BTreeSet<String>) -> Given {
+        let wished = self.drawn();
+        let both: Vec<String> = lines.keys().filter(|id| wished.contains(*id)).cloned().collect();
+        let Some(id) = both.first() else { return Ok((lines, Some(content.origin.clone()))) };
+        let name = &content.origin.name;
+        let problem = format!("spec.credentials.ilp.drawn names {id}, which is a key of Secret {name}");
+        let was_drawn = |id: &String| self.keys.contains_key(id) || self.noted.drawn.contains(id);
+        unclear.extend(both.into_iter().filter(|id| !was_drawn(id)));
+        Err(Some(problem))
     }
 
     /// A key that the operator drew, if it did.

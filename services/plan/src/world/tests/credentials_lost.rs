@@ -220,6 +220,42 @@ fn a_key_that_cannot_be_drawn_holds_up_no_other() {
 }
 
 #[test]
+fn a_key_that_is_given_and_to_be_drawn_too_holds_up_the_end_of_no_other() {
+    let mut world = serving();
+    world.key("keys", &[jwk("k1", 0)]);
+    wishing(&mut world, &["first", "second"]);
+    settle(&mut world, None, false);
+    let ids = |world: &World| -> Vec<String> {
+        let keys = in_force(world, "ilp-keys").unwrap_or_default();
+        keys.lines().filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
+    };
+    assert_eq!(ids(&world), ["first", "k1", "second"]);
+    let drawn = in_force(&world, "ilp-keys");
+    let second = |keys: Option<String>| {
+        keys.unwrap().lines().find(|line| line.starts_with("second ")).map(str::to_owned)
+    };
+
+    // Which of the two is meant nobody knows, and that nobody asks for the first any more is clear.
+    world.key("keys", &[jwk("k1", 0), jwk("second", 1)]);
+    wishing(&mut world, &["second"]);
+    settle(&mut world, None, false);
+    let text = refusal(&world).unwrap();
+    assert!(text.contains("names second") && text.contains("Secret keys"), "{text}");
+    assert_eq!(ids(&world), ["k1", "second"]);
+    assert_eq!(second(in_force(&world, "ilp-keys")), second(drawn.clone()), "what was drawn stays in force");
+
+    wishing(&mut world, &[]);
+    settle(&mut world, None, false);
+    assert_eq!((refusal(&world), ids(&world).len()), (None, 2));
+    let given = in_force(&world, "ilp-keys");
+    assert_ne!(second(given.clone()), second(drawn), "it is the one that is given");
+    wishing(&mut world, &["second"]);
+    settle(&mut world, None, false);
+    assert!(refusal(&world).unwrap().contains("names second"));
+    assert_eq!((in_force(&world, "ilp-keys"), world.keys_drawn["second"]), (given, 1));
+}
+
+#[test]
 fn a_key_is_known_from_the_moment_on_that_it_is_handed_out() {
     let mut world = serving();
     wishing(&mut world, &["first"]);
