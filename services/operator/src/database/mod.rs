@@ -86,13 +86,17 @@ impl Door {
         let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &subject.namespace);
         let name = names::credentials(&subject.name);
         let secret = context.call("read the credentials", secrets.get_opt(&name)).await?;
-        let Some(secret) = secret.filter(|secret| subject.owns(secret.metadata.labels.as_ref())) else {
-            return Ok(None);
-        };
-        let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
-        let credentials = text(names::secret::HTTP_USER).zip(text(names::secret::HTTP_PASSWORD));
+        let credentials = secret.and_then(|secret| credentials(subject, &secret));
         Ok(credentials.map(|(user, password)| Self { address, user, password }))
     }
+}
+
+/// User and password of the HTTP port, by the Secret of a database. Should somebody have taken its labels off, it is known by its mark:
+/// of a database for which nothing is done they are not put back, and it may be held.
+fn credentials(subject: &Subject, secret: &Secret) -> Option<(String, String)> {
+    let data = secret.data.as_ref().filter(|_| subject.holds(&secret.metadata))?;
+    let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
+    text(names::secret::HTTP_USER).zip(text(names::secret::HTTP_PASSWORD))
 }
 
 /// Where a pod's process is reached.
@@ -173,5 +177,41 @@ impl Databases {
             body.extend_from_slice(&chunk);
         }
         Ok((status, body))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use resources::names::{LABEL_DATABASE, LABEL_NAME, LABEL_NAMESPACE};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn the_secret_of_a_database_opens_it_without_its_labels_and_that_of_others_does_not() {
+        let subject = Subject {
+            cluster: "eu".to_owned(),
+            namespace: "ns".to_owned(),
+            name: "trades".to_owned(),
+            uid: "u".to_owned(),
+            database: "db".to_owned(),
+        };
+        let labelled = |of: &str| json!({ LABEL_NAME: "trades", LABEL_NAMESPACE: "ns", LABEL_DATABASE: of });
+        let marked = |uid: &str| json!({ names::RESOURCE: uid });
+        let both = json!({ names::secret::HTTP_USER: "YQ==", names::secret::HTTP_PASSWORD: "Yg==" });
+        for (labels, annotations, data, opens) in [
+            (labelled("db"), marked("u"), &both, true),
+            // Kept beside its disk.
+            (labelled("db"), Value::Null, &both, true),
+            (Value::Null, marked("u"), &both, true),
+            (labelled("other"), marked("other"), &both, false),
+            (Value::Null, Value::Null, &both, false),
+            (labelled("db"), marked("u"), &json!({ names::secret::HTTP_USER: "YQ==" }), false),
+        ] {
+            let metadata = json!({ "labels": labels, "annotations": annotations });
+            let secret = serde_json::from_value(json!({ "metadata": metadata, "data": data })).unwrap();
+            let found = credentials(&subject, &secret);
+            assert_eq!(found, opens.then(|| ("a".to_owned(), "b".to_owned())), "{metadata} {data}");
+        }
     }
 }
