@@ -156,6 +156,11 @@ impl Caches {
         self.nodes.of(database)
     }
 
+    /// The database that has the Node of a name.
+    pub(crate) fn database_of_node(&self, name: &str) -> Option<String> {
+        database(&self.nodes.store.get(&Key::new(None, name))?.metadata)
+    }
+
     /// The resources that disks and Nodes of a database name.
     pub(crate) fn owners_in_cluster(&self, database: &str) -> Vec<ObjectRef<QuestDB>> {
         let volumes = self.volumes.of(database).into_iter().filter_map(|volume| owner(&volume.metadata));

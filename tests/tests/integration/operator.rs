@@ -3,6 +3,7 @@
 
 #![cfg(test)]
 
+mod alike;
 mod apart;
 mod circle;
 mod clocks;

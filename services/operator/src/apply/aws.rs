@@ -131,8 +131,15 @@ async fn run_instance(pass: &Pass<'_>, generation: u64, zone: &str, launch: &Lau
         // It is there, alive or not: the picture that shows it decides.
         return Ok(());
     }
-    let token = ClientToken::new(&subject.cluster, &subject.database, Role::Instance, generation);
     let memories = &pass.context.memories;
+    let node = resources::names::node(subject.short(), generation);
+    let other = pass.context.caches.database_of_node(&node).filter(|other| *other != subject.database);
+    if let Some(other) = other {
+        // Of two databases that end alike both machines would be told to be this Node; by the next number it is another one.
+        memories.spent(&subject.uid, generation);
+        return Err(Error::Stale { what: format!("{node} is the Node of database {other}") });
+    }
+    let token = ClientToken::new(&subject.cluster, &subject.database, Role::Instance, generation);
     runtime::failpoint::hit("operator.launch", &subject.database).await;
     match pass.context.cloud.run_instance(launch, &token).await {
         Ok(instance) => {
