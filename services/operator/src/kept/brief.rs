@@ -3,7 +3,9 @@
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use resources::{Phase, QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, RunState, names};
+use resources::{
+    Phase, QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBStatus, RunState, StepState, names,
+};
 
 use crate::caches::owner;
 use crate::store::Key;
@@ -188,10 +190,23 @@ fn leaving(resource: &QuestDB) -> Leaving {
     if !ends || carried_out {
         return Leaving::No;
     }
-    let mut conditions = status.iter().flat_map(|status| &status.conditions);
-    let since = conditions
-        .find(|condition| condition.type_ == names::condition::PROGRESSING && condition.status == "True");
-    since.map_or(Leaving::Asked, |condition| Leaving::Since(condition.last_transition_time.0))
+    let stuck = || status.filter(|_| plan::is_judged(resource)).and_then(stuck_since);
+    status.and_then(working_since).or_else(stuck).map_or(Leaving::Asked, Leaving::Since)
+}
+
+/// Since when steps are being taken.
+fn working_since(status: &QuestDBStatus) -> Option<Timestamp> {
+    let mut conditions = status.conditions.iter();
+    let working =
+        conditions.find(|found| found.type_ == names::condition::PROGRESSING && found.status == "True");
+    working.map(|found| found.last_transition_time.0)
+}
+
+/// Since when the first of the steps that are not done was begun. Of one that heals by no waiting nobody says that it makes progress.
+fn stuck_since(status: &QuestDBStatus) -> Option<Timestamp> {
+    let open =
+        status.steps.iter().filter(|step| matches!(step.state, StepState::Running | StepState::Failed));
+    open.filter_map(|step| step.started_at.as_ref()).map(|began| began.0).min()
 }
 
 #[cfg(test)]
@@ -234,6 +249,38 @@ mod tests {
             let brief = managed(noted);
             assert_eq!((brief.settled(), brief.is_believed()), (Some("firm"), believed), "{noted:?}");
         }
+    }
+
+    #[test]
+    fn an_end_that_is_stuck_is_counted_since_the_step_that_is_not_done_was_begun() {
+        let purged = |change: fn(&mut Value)| {
+            let progressing = json!({
+                "type": "Progressing", "status": "False", "reason": "Detachment", "message": "",
+                "lastTransitionTime": "2026-01-01T00:10:00Z",
+            });
+            let known = database(|object| {
+                object["metadata"]["generation"] = json!(2);
+                object["spec"]["runState"] = json!("Purged");
+                object["status"] = json!({
+                    "phase": "Deleting",
+                    "observedGeneration": 2,
+                    "conditions": [progressing],
+                    "steps": [
+                        { "name": "pod-stop", "state": "Succeeded", "startedAt": "2026-01-01T00:01:00Z" },
+                        { "name": "detachment", "state": "Failed", "startedAt": "2026-01-01T00:02:00Z" },
+                        { "name": "instance-stop", "state": "Pending" },
+                    ],
+                });
+                change(object);
+            });
+            known.leaving
+        };
+        let since = |text: &str| Leaving::Since(text.parse().unwrap());
+        assert_eq!(purged(|_| {}), since("2026-01-01T00:02:00Z"));
+        let goes_on = purged(|object| object["status"]["conditions"][0]["status"] = json!("True"));
+        assert_eq!(goes_on, since("2026-01-01T00:10:00Z"));
+        let only_asked = purged(|object| object["metadata"]["generation"] = json!(3));
+        assert_eq!(only_asked, Leaving::Asked, "what was said is of the wish before");
     }
 
     #[test]
