@@ -1,5 +1,6 @@
 //! Every request that we send, with its rate and with what it is about: the whole of what we ask of AWS, on one page
-//! (an IAM policy for Slipway allows exactly these); and how describes are cut into requests.
+//! (the operator's policy, `deploy/operator/aws-policy.json`, allows those of them that it sends); and how describes are cut into
+//! requests.
 
 use std::collections::BTreeSet;
 
@@ -24,6 +25,9 @@ macro_rules! requests {
             family: Family::$family,
             subject: ResourceKind::$subject,
         };)+
+
+        #[cfg(test)]
+        const ALL: &[Request] = &[$($name),+];
     };
 }
 
@@ -133,6 +137,26 @@ mod tests {
     use cloud::{InstanceId, TagFilter};
 
     use super::*;
+
+    /// What the operator may ask of AWS, for whoever installs it.
+    const POLICY: &str = include_str!("../../../deploy/operator/aws-policy.json");
+    /// What the operator never asks for: attaching disks is for their driver, whose part the node agent plays.
+    const OF_OTHERS: [&str; 3] = ["StopInstances", "AttachVolume", "DetachVolume"];
+
+    #[test]
+    fn the_policy_allows_what_the_operator_asks_for_and_nothing_else() {
+        let quoted = POLICY.split('"').skip(1).step_by(2);
+        let allowed: Vec<&str> =
+            quoted.filter(|text| text.starts_with("ec2:") || text.starts_with("route53:")).collect();
+        let action = |request: &Request| match request.family {
+            Family::Dns => format!("route53:{}", request.operation),
+            Family::Read | Family::Write | Family::Launch => format!("ec2:{}", request.operation),
+        };
+        let asked = ALL.iter().filter(|request| !OF_OTHERS.contains(&request.operation));
+        let asked: BTreeSet<String> = asked.map(action).collect();
+        assert_eq!(allowed.len(), asked.len(), "each once");
+        assert_eq!(allowed.into_iter().map(str::to_owned).collect::<BTreeSet<_>>(), asked);
+    }
 
     fn values(filter: &Filter) -> (&str, Vec<&str>) {
         let values = filter.values().iter().map(String::as_str).collect();
