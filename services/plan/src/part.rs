@@ -9,6 +9,10 @@ macro_rules! parts {
         pub enum Part { $($(#[$doc])* $variant),+ }
 
         impl Part {
+            /// All of them.
+            #[cfg(test)]
+            pub(crate) const ALL: &[Self] = &[$(Self::$variant),+];
+
             /// Its name in status.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),+ }

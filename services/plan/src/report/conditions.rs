@@ -170,7 +170,7 @@ fn accepted(outcome: &Outcome<'_>) -> Word {
     match outcome.first_refused() {
         Some((Part::Upgrade, text)) => no("UpgradeRefused", &text),
         Some((Part::Rename, text)) => no("NameTaken", &text),
-        Some((_, text)) => no("MoveNeeded", &text),
+        Some((part, text)) => no(&reason(part), &text),
         None if outcome.validated.kept.is_empty() => yes("Valid", "the spec can be carried out"),
         None => yes("Valid", &kept(&outcome.validated.kept)),
     }

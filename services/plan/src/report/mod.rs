@@ -4,6 +4,8 @@
 //! same and is not written again.
 
 pub(crate) mod conditions;
+#[cfg(test)]
+pub(crate) mod documented;
 mod last_copy;
 mod moving;
 mod name;

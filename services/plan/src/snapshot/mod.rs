@@ -40,7 +40,7 @@ pub use report::{looked_after, status};
 /// Reason of condition `Ready` of a snapshot that had succeeded, and whose copy is not in EC2 any more.
 pub const COPY_GONE: &str = "CopyGone";
 /// Reason and message of condition `Ready` of one whose copy is there.
-const WHOLE: (&str, &str) = ("Completed", "the copy is whole");
+pub(crate) const WHOLE: (&str, &str) = ("Completed", "the copy is whole");
 
 /// Everything that is known when a snapshot is looked at.
 #[derive(Clone, Debug)]

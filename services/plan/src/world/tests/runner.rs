@@ -8,6 +8,7 @@ use resources::{QuestDB, QuestDBStatus};
 
 use super::model::{Lost, Refusal, Renamed, World};
 use crate::fixture::{settings, validated};
+use crate::report::documented;
 use crate::{
     Applied, Children, Failure, Observed, Part, Plan, Settings, State, Step, Subject, Validated, is_believed,
     machine_to_check, plan, rests_on_all, status, validate,
@@ -114,6 +115,7 @@ pub(super) fn pass_under(
     if !world.released {
         let told = status(&seen, &validated, &observed, (&planned, &applied), world.now);
         check_generations(&told);
+        documented::check(&told);
         world.report(version.as_ref(), told);
     }
     planned
