@@ -174,3 +174,27 @@ fn every_variable_and_flag_of_the_guides_is_one_of_the_program() {
     let unknown: Vec<_> = found.into_iter().filter(|variable| !known.contains_key(*variable)).collect();
     assert_eq!(unknown, Vec::<&str>::new(), "nobody reads what a guide says");
 }
+
+#[test]
+fn the_defaults_that_the_guide_tells_are_the_programs() {
+    let command = Args::command();
+    let length = |text: &str| text.parse::<jiff::SignedDuration>().ok();
+    let mut told_of = BTreeSet::new();
+    for row in GUIDES[0].lines().filter(|line| line.starts_with("| `SLIPWAY_")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [variable, _, told] = cells[..] else { continue };
+        let [variable, told] = [variable, told].map(|cell| cell.trim_matches('`'));
+        let is_it = |argument: &&clap::Arg| argument.get_env().is_some_and(|name| name == variable);
+        let argument =
+            command.get_arguments().find(is_it).unwrap_or_else(|| panic!("{variable} is no variable"));
+        let [default] = argument.get_default_values() else { continue };
+        let default = default.to_str().unwrap();
+        let is_length = length(told).is_some() && length(told) == length(default);
+        assert!(is_length || told == default, "{variable} is {default}, and not {told}");
+        told_of.insert(variable);
+    }
+    let with_default = ["SCRAPER_NAMESPACES", "INGRESS_NAMESPACES", "QUESTDB_IMAGE", "RESYNC", "ZONE_PERIOD"];
+    let with_default = with_default.into_iter().chain(["WATCH_TIMEOUT", "CONCURRENCY"]);
+    let expected: BTreeSet<String> = with_default.map(|name| format!("SLIPWAY_{name}")).collect();
+    assert_eq!(told_of.into_iter().map(str::to_owned).collect::<BTreeSet<_>>(), expected);
+}
