@@ -210,6 +210,15 @@ impl Error {
         }
     }
 
+    /// Whether the API server or AWS refuses a right, which only people can grant.
+    pub(crate) fn is_right_refused(&self) -> bool {
+        match self {
+            Self::Denied { .. } => true,
+            Self::Aws { source, .. } => is_right_refused(source),
+            _ => false,
+        }
+    }
+
     /// Whether AWS allows it only now and then: neither another wish nor anything done here makes it sooner.
     pub fn is_rationed(&self) -> bool {
         matches!(self, Self::Aws { source, .. } if matches!(**source, cloud::Error::TooSoon { .. }))
@@ -342,8 +351,12 @@ mod tests {
         {
             let call = Box::new(cloud::Call::new("CreateVolume", "no").with_code(code));
             let error = Error::aws("create the volume")(cloud::Error::Denied { call });
-            assert_eq!(error.is_lasting(), lasting, "{code}");
+            assert_eq!((error.is_lasting(), error.is_right_refused()), (lasting, lasting), "{code}");
         }
+        let what = "list nodes".to_owned();
+        assert!(Error::Denied { call: "look for Nodes", what }.is_right_refused());
+        let what = "it has changed".to_owned();
+        assert!(!Error::Stale { what }.is_right_refused());
         let call = Box::new(cloud::Call::new("RunInstances", "full").with_code("AccessDenied"));
         assert!(!Error::aws("launch the machine")(cloud::Error::Capacity { call }).is_lasting());
     }

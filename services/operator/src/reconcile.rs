@@ -66,7 +66,9 @@ pub(crate) async fn pass(resource: &QuestDB, context: &Context) -> Result<Next, 
         return Ok(Next::Soon(until_seen(&unseen, runtime::backoff::random_share())));
     }
     let passed = Box::pin(look_and_act(resource, context)).await;
-    if let Err(error @ Error::Denied { .. }) = &passed {
+    if let Err(error) = &passed
+        && error.is_right_refused()
+    {
         let told = plan::denied(resource, &error.stable(), context.clock.now());
         // What broke the pass off is what is to be told of it.
         note("could not say what is denied", report::write(context, resource, told, None).await);

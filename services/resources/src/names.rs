@@ -180,7 +180,7 @@ pub mod condition {
     pub const INTEGRATIONS_READY: &str = "IntegrationsReady";
     /// Everything that belongs to databases of this namespace can be seen; while it cannot, nothing is decided.
     pub const NAMESPACE_SEEN: &str = "NamespaceSeen";
-    /// The API server does not let the operator do something that it has to do for this database.
+    /// The API server does not let the operator do something that it has to do for this database, or AWS not look at it.
     pub const ACCESS_DENIED: &str = "AccessDenied";
 }
 

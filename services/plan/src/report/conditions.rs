@@ -293,13 +293,14 @@ fn contended(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     known.then(|| no("Resolved", "nobody else writes fields of ours"))
 }
 
-/// What the API server does not let us do. Said once there was something to say.
+/// What the API server does not let us do, or AWS not look at. Said once there was something to say.
 fn denied(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     if !outcome.applied.denied.is_empty() {
         return Some(yes("Denied", &few(&outcome.applied.denied, "; ")));
     }
     let known = status.conditions.iter().any(|found| found.type_ == condition::ACCESS_DENIED);
-    known.then(|| no("Allowed", "the API server lets the operator do what it has to do"))
+    let text = "the API server lets the operator do what it has to do, and AWS lets it look at the database";
+    known.then(|| no("Allowed", text))
 }
 
 /// What stands against taking over a Secret. Said once there was something to say.

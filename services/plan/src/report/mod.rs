@@ -141,8 +141,8 @@ pub fn is_judged(resource: &QuestDB) -> bool {
     is_this(status.observed_generation) && (ready.is_none() || is_this(ready))
 }
 
-/// The status of a resource whose pass broke off because the API server does not let us do something; nothing else is said
-/// anew.
+/// The status of a resource whose pass broke off because the API server does not let us do something, or AWS not look at it;
+/// nothing else is said anew.
 pub fn denied(resource: &QuestDB, what: &str, now: Timestamp) -> QuestDBStatus {
     let mut status = resource.status.clone().unwrap_or_default();
     let generation = resource.metadata.generation.unwrap_or_default();

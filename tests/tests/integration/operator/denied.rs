@@ -1,5 +1,5 @@
 //! What RBAC denies beside the watches that every database needs: it is told, nothing else waits for it, and it is done once
-//! it is allowed.
+//! it is allowed. A look that AWS denies is told, too.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
 use resources::names::{self, condition};
 use resources::{Phase, QuestDB};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
 use super::foreign::{DEFINING, Kind, definition};
@@ -19,6 +19,7 @@ use super::hands::undefine;
 use super::rig::PATIENCE;
 use super::rights;
 use super::subject::Subject;
+use crate::endpoint::{control, fault};
 
 /// Waits for a condition of this status that names all of `words`.
 async fn told(subject: &Subject, kind: &str, status: &str, words: &[&str]) -> QuestDB {
@@ -78,6 +79,33 @@ async fn a_write_that_is_denied_is_told_and_done_once_it_is_allowed() {
     subject.carried_out(Phase::Ready).await;
     told(&subject, condition::ACCESS_DENIED, "False", &[]).await;
     assert_ne!(policies.get(&guard).await.unwrap().spec, before.spec);
+    subject.purge().await;
+}
+
+/// Whether EC2 changes the disk already is asked before it is told to, and nothing else is done for a database of which that is not known.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_that_aws_denies_is_told_and_what_waits_for_it_is_done_once_it_is_allowed() {
+    let mut subject = Subject::new(&unique("look")).await;
+    let _operator = subject.rig.start().await;
+    subject.serving().await;
+    let volume = subject.volume().await;
+    let denied = json!({
+        "kind": "fail",
+        "action": "DescribeVolumesModifications",
+        "code": "UnauthorizedOperation",
+        "contains": volume.id.as_str(),
+    });
+    let denied = fault(&denied).await;
+    subject.wish(|spec| spec["storage"]["iops"] = json!(4_000)).await;
+    let words = ["DescribeVolumesModifications: UnauthorizedOperation"];
+    let resource = told(&subject, condition::ACCESS_DENIED, "True", &words).await;
+    assert!(!plan::is_judged(&resource), "nothing was done for this wish");
+    assert_eq!(subject.volume().await.iops, volume.iops);
+
+    control("DELETE", &format!("/faults/{denied}"), &Value::Null).await;
+    subject.carried_out(Phase::Ready).await;
+    told(&subject, condition::ACCESS_DENIED, "False", &[]).await;
+    assert_eq!(subject.volume().await.iops, Some(4_000));
     subject.purge().await;
 }
 
