@@ -286,8 +286,7 @@ impl Look<'_> {
         // A template that has the new image already is put back first.
         let template = image_of_template(self.observed.children.stateful_set.as_deref());
         let holds = template.is_none_or(|template| template == image);
-        let says = |state: State| Decision { holds, ..asked.clone().says(state) };
-        let waits = |text: String| says(State::Running(text));
+        let waits = |text: String| Decision { holds, ..asked.clone().says(State::Running(text)) };
         let pod = self.pod_of(image).filter(|pod| pod.metadata.deletion_timestamp.is_none());
         if let Some(pod) = pod
             && has_other_restarts(self.validated, self.choice, pod)
@@ -303,7 +302,8 @@ impl Look<'_> {
             copy::Standing::Missing(_) if kept.is_some() => self.begin(image, kept, false),
             copy::Standing::Refused(text) => asked.refused(text),
             copy::Standing::Waits(text) => waits(text),
-            copy::Standing::Unseen(text) => says(State::Broken(text)),
+            // A restart, and a Node that is drained, wait for that no more than for a copy that failed.
+            copy::Standing::Unseen(state) => asked.says(state),
             copy::Standing::Missing(name) if serves => {
                 let copy = Some(copy::manifest(&self.validated.subject, &name));
                 Decision { copy, ..waits(format!("QuestDBSnapshot {name} is being asked for")) }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::build::snapshot_order;
 use crate::change::image_of_pod;
-use crate::{Children, Goal, Manifest, Observed, Subject, Unseen, Validated};
+use crate::{Children, Goal, Manifest, Observed, State, Subject, Unseen, Validated};
 
 /// How old it may be when the new image is started: what was written since is not in it.
 const FRESH: SignedDuration = SignedDuration::from_mins(15);
@@ -25,8 +25,8 @@ pub(super) enum Standing {
     Waits(String),
     /// It has what the disk had a moment ago.
     Begun(String),
-    /// Nobody lets us see whether there is one; the text says what to do.
-    Unseen(String),
+    /// Nobody knows for how long it cannot be seen whether there is one, which is said like this.
+    Unseen(State),
     /// It will not be; the text says what to do.
     Refused(String),
 }
@@ -115,8 +115,8 @@ fn hidden(unseen: &Unseen) -> Standing {
     };
     match unseen {
         Unseen::Yet => Standing::Waits("waiting to see which copies of the disk there are".to_owned()),
-        Unseen::Broken(why) => Standing::Waits(unknown(why)),
-        Unseen::Refused(why) => Standing::Unseen(unknown(why)),
+        Unseen::Broken(why) => Standing::Unseen(State::Running(unknown(why))),
+        Unseen::Refused(why) => Standing::Unseen(State::Broken(unknown(why))),
     }
 }
 

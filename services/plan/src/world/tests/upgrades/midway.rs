@@ -14,7 +14,7 @@ use super::super::operations::change;
 use super::super::oracle::check_end;
 use super::super::runner::{pass, settle};
 use super::{broken, image, is_started, last, runs, serving, told, told_of_upgrade, until, wish_for};
-use crate::Kind;
+use crate::{Kind, Unseen};
 
 #[test]
 fn what_has_begun_once_is_remembered_when_its_pod_is_replaced() {
@@ -275,4 +275,28 @@ fn a_major_version_that_never_began_keeps_nobody_from_an_older_one() {
         }
     }
     assert!(turned >= 6, "{turned}");
+}
+
+/// Nobody can say which copies of the disk there are, perhaps for long: the other version waits for that alone.
+#[test]
+fn a_move_does_not_wait_until_it_is_known_which_copies_there_are() {
+    for unseen in [Unseen::Broken("it broke".to_owned()), Unseen::Refused("apply the definitions".to_owned())]
+    {
+        let mut world = serving();
+        world.children.copies_unseen = Some(unseen.clone());
+        change(&mut world, |spec| {
+            "9.4.0".clone_into(&mut spec.version);
+            "m7i.xlarge".clone_into(&mut spec.compute.instance_type);
+        });
+        until(&mut world, |world| {
+            let machines = world.instances.iter().filter(|found| !found.state.is_ending());
+            machines.map(|found| found.instance_type.as_str()).eq(["m7i.xlarge"])
+        });
+        assert!(is_started(&world, "9.3.4") && told(&world, "Ready").0 == "True", "{unseen:?}");
+        assert!(told_of_upgrade(&world).contains("not known which there are"), "{}", told_of_upgrade(&world));
+        world.children.copies_unseen = None;
+        settle(&mut world, None, false);
+        check_end(&world, "upgraded");
+        assert!(is_started(&world, "9.4.0"), "{unseen:?}");
+    }
 }
