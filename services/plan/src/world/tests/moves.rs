@@ -127,6 +127,28 @@ fn a_machine_that_cannot_be_had_costs_nothing_and_is_tried_again() {
 }
 
 #[test]
+fn a_database_that_does_not_serve_is_not_said_to_while_no_machine_can_be_had() {
+    let mut world = serving();
+    world.full.machines = vec![world.volumes[0].zone.clone()];
+    // Its Node was drained.
+    Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = Some(true);
+    world.children.pod = None;
+    world.volumes[0].attachments.clear();
+    world.children.attachments.clear();
+    passes(&mut world, 12);
+    assert_eq!(told(&world, "Ready").unwrap().0, "False");
+    let (said, reason, text) = told(&world, condition::MOVING).unwrap();
+    assert_eq!((said.as_str(), reason.as_str()), ("False", "Delayed"));
+    assert!(text.contains("no machine is free") && !text.contains("serves on"), "{text}");
+
+    world.full.machines.clear();
+    world.memory.resting.clear();
+    settle(&mut world, None, false);
+    check_end(&world, "there is one");
+    assert_eq!(running(&world), [of("2", "m7i.large")]);
+}
+
+#[test]
 fn a_machine_that_somebody_stopped_is_not_moved_to() {
     let mut world = serving();
     wish_for(&mut world, "m7i.xlarge");
