@@ -94,21 +94,22 @@ mod tests {
         Error::kubernetes("apply an object")(source)
     }
 
-    /// Messages of API servers, and what is told of them.
+    /// A message of an API server, and what is told of it.
+    fn check(message: &str, expected: &[&str]) {
+        // As it is answered now, and as it is to be.
+        for (code, reason) in [(500, ""), (400, "BadRequest")] {
+            let error = answer(code, reason, message);
+            assert!(matches!(error, Error::Undeclared { .. }), "{error:?}");
+            let told = error.stable();
+            assert!(told.starts_with("apply an object: "), "{told}");
+            assert!(expected.iter().all(|words| told.contains(words)), "{expected:?} in {told}");
+            assert!(error.is_lasting() && !error.is_conflict() && error.is_trouble(), "{told}");
+            assert_eq!(error.category(), "old_definition");
+        }
+    }
+
     #[test]
     fn a_field_that_the_definition_lacks_is_told_with_its_object_and_what_to_do() {
-        let check = |message: &str, expected: &[&str]| {
-            // As it is answered now, and as it is to be.
-            for (code, reason) in [(500, ""), (400, "BadRequest")] {
-                let error = answer(code, reason, message);
-                assert!(matches!(error, Error::Undeclared { .. }), "{error:?}");
-                let told = error.stable();
-                assert!(told.starts_with("apply an object: "), "{told}");
-                assert!(expected.iter().all(|words| told.contains(words)), "{expected:?} in {told}");
-                assert!(error.is_lasting() && !error.is_conflict() && error.is_trouble(), "{told}");
-                assert_eq!(error.category(), "old_definition");
-            }
-        };
         check(
             "failed to create typed patch object (acme/trades; traefik.io/v1alpha1, Kind=IngressRoute): \
              .spec.routes[0].observability: field not declared in schema",
@@ -125,6 +126,10 @@ mod tests {
                 "of the Prometheus Operator, or take network.monitor out",
             ],
         );
+    }
+
+    #[test]
+    fn a_field_of_our_own_kinds_or_of_kubernetes_is_told_with_what_to_upgrade() {
         check(
             "failed to create typed patch object (acme/trades-last-1; crd.questdb.io/v1, Kind=QuestDBSnapshot): \
              .spec.volumeId: field not declared in schema",

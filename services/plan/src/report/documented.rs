@@ -64,7 +64,7 @@ fn quoted(text: &'static str, quote: char) -> impl Iterator<Item = &'static str>
 
 /// The first word of each row.
 fn heads(title: &str) -> BTreeSet<&'static str> {
-    rows(title).flat_map(|row| quoted(row[0], '`').next()).collect()
+    rows(title).filter_map(|row| quoted(row[0], '`').next()).collect()
 }
 
 fn documented(title: &str) -> BTreeSet<String> {

@@ -194,21 +194,24 @@ async fn who_asks_for_some_is_looked_at_once_they_are_defined_otherwise() {
         scope,
         resources,
     };
-    let told = async {
-        let mut beat = tokio::time::interval(Duration::from_millis(10));
-        loop {
-            // It counts from the moment on in which somebody listens.
-            watches.standing().others_redefined();
-            beat.tick().await;
-            if let Ok(found) = asked.try_recv() {
-                return found;
-            }
-        }
-    };
+    let told = told_again(&watches, &mut asked);
     let mut looked: Option<fn()> = None;
     let found = tokio::select! {
         () = look.watch(&stop, &mut looked) => panic!("nobody watches any more"),
         found = tokio::time::timeout(PATIENCE, told) => found.unwrap(),
     };
     assert_eq!(found, ObjectRef::new("trades").within("a"));
+}
+
+/// Who is looked at once the definitions are said to be others: from the moment on in which somebody listens.
+async fn told_again(
+    watches: &Watches,
+    asked: &mut tokio::sync::mpsc::Receiver<ObjectRef<QuestDB>>,
+) -> ObjectRef<QuestDB> {
+    loop {
+        watches.standing().others_redefined();
+        if let Ok(Some(found)) = tokio::time::timeout(Duration::from_millis(10), asked.recv()).await {
+            return found;
+        }
+    }
 }
