@@ -194,10 +194,11 @@ fn said_later(
 ) -> Option<Next> {
     // Who looks again only much later says now what there is to say.
     let Next::Soon(delay) = next else { return None };
-    if delay > PROGRESS {
+    let (soon, spacing) = if busy { (waits::CROWDED, DOING) } else { (PROGRESS, PROGRESS) };
+    if delay > soon {
         return None;
     }
-    let left = waits(if busy { DOING } else { PROGRESS })?;
+    let left = waits(spacing)?;
     // Not before what was written shows, or it would be written again.
     plan::can_wait(before?, status).then(|| Next::Soon(delay.min(left.max(AFTER_WRITE))))
 }
@@ -277,11 +278,12 @@ fn next(
     })
 }
 
-/// When to look again at one that only waits, for these parts. That one of them is done may be told by nothing else.
+/// When to look again at one that only waits, for these parts. That one of them is done may be told by nothing else; where others wait
+/// for their turns meanwhile, it is noticed later.
 fn while_waiting(context: &Context, validated: &Validated, parts: &[(Part, &str)]) -> Duration {
     let (memories, uid) = (&context.memories, &validated.subject.uid);
     let waited = memories.waits.lasted(uid, validated.generation, parts, Instant::now());
-    let pause = waits::pause(waited, context.resync, memories.led_for());
+    let pause = waits::pause(waited, context.work.is_behind(), context.resync, memories.led_for());
     // A part that rests beside them is tried again in its time.
     memories.rests_for(uid).map_or(pause, |rests| pause.min(rests)).max(AT_WORK)
 }
@@ -372,9 +374,11 @@ mod tests {
         check(Next::Soon(PROGRESS), false, &further, 2, Some(Next::Soon(seconds(1))));
         check(Next::Soon(PROGRESS), false, &further, 0, Some(Next::Soon(PROGRESS)));
         check(soon, true, &news, 0, None);
-        check(Next::Soon(seconds(4)), true, &further, 0, None);
-        let failed = Next::Failed { delay: AFTER_WRITE, lasting: false, category: STEP };
-        check(failed, true, &further, 0, None);
+        // So long waits whoever only waits while there is much to do for others.
+        check(Next::Soon(seconds(4)), true, &further, 0, Some(Next::Soon(seconds(4))));
+        check(Next::Soon(seconds(4)), false, &further, 0, None);
+        check(Next::Soon(seconds(5)), true, &further, 0, None);
+        check(Next::Failed { delay: AFTER_WRITE, lasting: false, category: STEP }, true, &further, 0, None);
         assert_eq!(said_later((soon, true), (None, &before), Some), None, "nothing was said so far");
     }
 

@@ -14,6 +14,8 @@ use crate::slot::into_round;
 
 /// Between two looks at first.
 pub(crate) const FIRST: Duration = Duration::from_secs(1);
+/// Between two looks at first, while others wait long for their turns: for each look at one that only waits they would wait the longer.
+pub(crate) const CROWDED: Duration = Duration::from_secs(4);
 /// Between two looks at last: what changes in EC2 is noticed sooner than of one at rest.
 const LAST: Duration = Duration::from_secs(16);
 /// What is waited for is noticed late by so small a part of the time that it took, more or less.
@@ -71,9 +73,10 @@ impl Waits {
 }
 
 /// How long it is until the next look at a database that has waited for so long: the longer it has, the more, and never more than
-/// `resync`, unless that is less than at first. `now` is the time since this process began to lead.
-pub(crate) fn pause(waited: Duration, resync: Duration, now: Duration) -> Duration {
-    let mut pause = FIRST;
+/// `resync`, unless that is less than at first. `crowded` says whether others wait long for their turns now; `now` is the time since
+/// this process began to lead.
+pub(crate) fn pause(waited: Duration, crowded: bool, resync: Duration, now: Duration) -> Duration {
+    let mut pause = if crowded { CROWDED } else { FIRST };
     while pause < LAST && pause * 2 <= waited / SHARE {
         pause *= 2;
     }
@@ -101,7 +104,8 @@ mod tests {
     fn what_takes_longer_is_looked_at_seldomer_and_soon_enough() {
         // At a time at which all pauses begin.
         let check = |waited: u64, resync: Duration, expected: u64| {
-            assert_eq!(pause(seconds(waited), resync, HOUR * 16), seconds(expected), "{waited} {resync:?}");
+            let found = pause(seconds(waited), false, resync, HOUR * 16);
+            assert_eq!(found, seconds(expected), "{waited} {resync:?}");
         };
         for (waited, expected) in
             [(0, 1), (31, 1), (32, 2), (63, 2), (64, 4), (128, 8), (255, 8), (256, 16), (86_400, 16)]
@@ -114,12 +118,28 @@ mod tests {
     }
 
     #[test]
+    fn while_others_wait_for_their_turns_none_that_only_waits_is_looked_at_each_second() {
+        let check = |waited: u64, resync: Duration, expected: [u64; 2]| {
+            let found = [true, false].map(|crowded| pause(seconds(waited), crowded, resync, HOUR * 16));
+            assert_eq!(found, expected.map(seconds), "{waited} {resync:?}");
+        };
+        // Once they wait no more it is as it was.
+        check(0, HOUR, [4, 1]);
+        check(32, HOUR, [4, 2]);
+        check(127, HOUR, [4, 4]);
+        check(128, HOUR, [8, 8]);
+        check(86_400, HOUR, [16, 16]);
+        check(0, seconds(3), [3, 1]);
+        check(0, seconds(1), [1, 1]);
+    }
+
+    #[test]
     fn those_who_wait_look_together_whenever_they_began() {
         for waited in [seconds(32), seconds(100), seconds(200), HOUR] {
-            let whole = pause(waited, HOUR, HOUR * 16);
+            let whole = pause(waited, false, HOUR, HOUR * 16);
             for millis in (0..40_000).step_by(130) {
                 let now = Duration::from_millis(millis);
-                let left = pause(waited, HOUR, now);
+                let left = pause(waited, false, HOUR, now);
                 assert!(!left.is_zero() && left <= whole, "{waited:?} {now:?}: {left:?}");
                 assert_eq!((now + left).as_nanos() % whole.as_nanos(), 0, "{waited:?} {now:?}");
             }
