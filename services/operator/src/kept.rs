@@ -45,12 +45,13 @@ pub(crate) trait Kept:
 
     /// A watch of the kind in a place; none is the whole cluster.
     fn watched(
-        api: Api<Self>,
+        api: Api<Boxed<Self>>,
         _place: Option<&str>,
         config: watcher::Config,
         anew: Anew,
     ) -> BoxStream<'static, Told<Self>> {
-        watch::begin(api, config, anew).boxed()
+        let told = watch::begin(api, config, anew);
+        told.map(|told| told.map(|event| boxed::of(event, |boxed| boxed.0))).boxed()
     }
 
     /// Takes away what nobody reads.
@@ -99,7 +100,7 @@ impl<K: Own> Kept for K {
     const IS_DATABASE: bool = <K as Own>::IS_DATABASE;
 
     fn watched(
-        api: Api<Self>,
+        api: Api<Boxed<Self>>,
         place: Option<&str>,
         config: watcher::Config,
         anew: Anew,
@@ -132,18 +133,6 @@ impl Kept for PersistentVolumeClaim {
 
 impl Kept for PersistentVolume {
     type Brief = ();
-
-    /// It has room for each kind of disk that there is: three kilobytes.
-    fn watched(
-        api: Api<Self>,
-        _place: Option<&str>,
-        config: watcher::Config,
-        anew: Anew,
-    ) -> BoxStream<'static, Told<Self>> {
-        let api: Api<Boxed<Self>> = Api::all(api.into_client());
-        let told = watch::begin(api, config, anew);
-        told.map(|told| told.map(|event| boxed::of(event, |boxed| boxed.0))).boxed()
-    }
 }
 
 impl Kept for Secret {
@@ -255,7 +244,7 @@ mod tests {
         let (stop, metrics) = (CancellationToken::new(), runtime::Metrics::default());
         let watches = Watches::new(&metrics, &Readiness::default(), &scope, String::new());
         let upkeep = Upkeep::played(watches, scope, &stop);
-        let sources = watch::namespaced::<K>(&client, &upkeep.scope);
+        let sources = watch::namespaced::<Boxed<K>>(&client, &upkeep.scope);
         let config = watcher::Config::default();
         let store = watch::keep(&upkeep, sources, &config, |_| std::future::ready(()));
         let ready = tokio::time::timeout(Duration::from_secs(30), store.ready()).await;

@@ -40,6 +40,7 @@ use crate::store::{self, Key, Store};
 use crate::strays::Strays;
 
 pub(crate) use self::again::look_again;
+use self::boxed::Boxed;
 pub(crate) use self::definition::look_at_definitions;
 use self::ear::Said;
 pub(crate) use self::merged::{Change, Heard, Merged, News, Source};
@@ -101,7 +102,7 @@ where
 /// Starts the watches of a kind; `owner` says which resource an object belongs to.
 pub(crate) fn start<K, F>(
     wiring: &Wiring,
-    sources: Vec<Source<K>>,
+    sources: Vec<Source<Boxed<K>>>,
     config: &watcher::Config,
     owner: F,
 ) -> Store<K>
@@ -115,7 +116,7 @@ where
 /// The same for objects that are also found by what they belong to.
 pub(crate) fn start_indexed<K, F>(
     wiring: &Wiring,
-    sources: Vec<Source<K>>,
+    sources: Vec<Source<Boxed<K>>>,
     config: &watcher::Config,
     of: fn(&K) -> Option<String>,
     owner: F,
@@ -181,7 +182,7 @@ impl Concerned {
 /// take in, and only what it answers may wait.
 pub(crate) fn keep<K, F, T>(
     upkeep: &Upkeep,
-    sources: Vec<Source<K>>,
+    sources: Vec<Source<Boxed<K>>>,
     config: &watcher::Config,
     tell: F,
 ) -> Store<K>

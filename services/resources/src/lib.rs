@@ -22,6 +22,7 @@ mod served;
 mod snapshot;
 mod spec;
 mod status;
+mod unmanaged;
 mod upgrade;
 
 pub use credentials::{CredentialsSpec, IlpSpec, SecretSpec};
@@ -50,4 +51,5 @@ pub use status::{
     NextNameStatus, NodeStatus, PendingStatus, Phase, PlanForStatus, QuestDBStatus, StepState, StepStatus,
     VolumeStatus,
 };
+pub use unmanaged::unmanaged;
 pub use upgrade::{UpgradeResult, UpgradeStatus};

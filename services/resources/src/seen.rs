@@ -18,6 +18,7 @@ use serde_json::{Error, Map, Value, json};
 use crate::{
     QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleSpec,
     QuestDBSnapshotScheduleStatus, QuestDBSnapshotSpec, QuestDBSnapshotStatus, QuestDBSpec, QuestDBStatus,
+    unmanaged,
 };
 
 /// Annotation that only what was read here has, and nothing in an API server, which takes no key with a space.
@@ -104,7 +105,8 @@ impl<'de, K: Readable> Visitor<'de> for Reader<K> {
     /// From a text: `serde_json` gives it as the value of its only key.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Seen<K>, A::Error> {
         let text = map.next_entry::<IgnoredAny, String>()?.map(|(_, text)| text).unwrap_or_default();
-        if let Ok(object) = serde_json::from_str(&text) {
+        // Nobody who sees a resource asks who manages its fields.
+        if let Ok(object) = unmanaged(&mut serde_json::Deserializer::from_str(&text)) {
             return Ok(Seen::whole(object));
         }
         let value: Value = serde_json::from_str(&text).map_err(A::Error::custom)?;

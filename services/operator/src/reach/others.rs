@@ -22,6 +22,7 @@ use crate::kept::{Kept, brief};
 use crate::queue::Queue;
 use crate::scope::Scope;
 use crate::store::{self, Key, Store};
+use crate::watch::boxed::Boxed;
 use crate::watch::{Change, Heard, Merged, Need, News, Source, Watched, Watches, Wiring};
 
 impl Kept for DynamicObject {
@@ -220,7 +221,7 @@ impl Look {
         Watched::new(self.kind.as_str(), (&self.resource.plural, &self.resource.group), place)
     }
 
-    fn sources(&self) -> Vec<Source<DynamicObject>> {
+    fn sources(&self) -> Vec<Source<Boxed<DynamicObject>>> {
         let (client, resource) = (&self.client, &self.resource);
         let api = |client, place: Option<&str>| match place {
             Some(namespace) => Api::namespaced_with(client, namespace, resource),

@@ -6,13 +6,18 @@ use std::borrow::Cow;
 use kube::Resource;
 use kube::core::ObjectMeta;
 use kube::runtime::watcher::Event;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
-/// An object that is read into its box: of a kind of which kube would move kilobytes from hand to hand, from the text of a list to
-/// what its watch tells.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(transparent)]
+/// An object that is read into its box, or kube would move kilobytes from hand to hand, from the text of a list to what its watch tells;
+/// and without what the API server notes of who manages its fields, which nobody reads of what is watched.
+#[derive(Clone, Debug)]
 pub(crate) struct Boxed<K>(pub(crate) Box<K>);
+
+impl<'de, K: Resource + Deserialize<'de>> Deserialize<'de> for Boxed<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        resources::unmanaged(deserializer).map(Self)
+    }
+}
 
 impl<K: Resource> Resource for Boxed<K> {
     type DynamicType = K::DynamicType;
@@ -66,14 +71,20 @@ pub(super) fn open<K>(event: Event<Box<K>>) -> Event<K> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::PersistentVolume;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     #[test]
     fn an_object_is_the_same_in_its_box() {
-        let object = json!({ "metadata": { "name": "a" }, "spec": { "storageClassName": "", "capacity": { "storage": "20Gi" } } });
-        let mut boxed: Boxed<PersistentVolume> = serde_json::from_value(object.clone()).unwrap();
+        let mut object = json!({ "metadata": { "name": "a" }, "spec": { "storageClassName": "", "capacity": { "storage": "20Gi" } } });
+        let managed = json!([{ "manager": "m", "fieldsV1": { "f:spec": {} } }]);
+        let read =
+            |object: &Value| serde_json::from_str::<Boxed<PersistentVolume>>(&object.to_string()).unwrap();
+        let mut boxed = read(&object);
+        object["metadata"]["managedFields"] = managed;
+        assert_eq!(read(&object).0, boxed.0, "it has what nobody reads");
+        object["metadata"].as_object_mut().unwrap().remove("managedFields");
         assert_eq!(*boxed.0, serde_json::from_value::<PersistentVolume>(object).unwrap());
         assert_eq!(boxed.meta().name.as_deref(), Some("a"));
         boxed.meta_mut().name = Some("b".to_owned());

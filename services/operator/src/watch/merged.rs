@@ -7,6 +7,7 @@ use kube::runtime::watcher::{self, Error, Event};
 use kube::{Api, Client, ResourceExt as _};
 
 use super::answer::{self, Answers};
+use super::boxed::Boxed;
 use super::ear::{self, Said};
 use super::merge::{Merge, Told};
 use super::state::Watches;
@@ -102,7 +103,7 @@ pub(crate) struct Merged<K: Kept> {
 
 impl<K: Kept> Merged<K> {
     pub(crate) fn new(
-        sources: Vec<Source<K>>,
+        sources: Vec<Source<Boxed<K>>>,
         config: &watcher::Config,
         (writer, watches): (Writer<K>, &Watches),
     ) -> Self {
@@ -138,7 +139,7 @@ impl<K: Kept> Merged<K> {
 
 fn said<K: Kept>(
     number: usize,
-    source: Source<K>,
+    source: Source<Boxed<K>>,
     config: &watcher::Config,
     watches: &Watches,
 ) -> BoxStream<'static, Numbered<K>> {
