@@ -6,20 +6,27 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 
-use crate::{Batcher, Batching, Cloud, Error, Instance, InstanceId, Select, Volume, VolumeId};
-use crate::{VolumeModification, batch::Fetched};
+use crate::{
+    Batcher, Batching, Cloud, Error, Instance, InstanceId, Role, Select, TagFilter, Volume, VolumeId,
+    VolumeModification,
+};
+use crate::{batch::Fetched, key, view::by_database};
 
-/// Batched describes by id. What is not found may merely not be visible yet.
+/// Batched describes by id, and by the database that something is of. What is not found may merely not be visible yet.
 #[derive(Debug)]
 pub struct Lookup {
     instances: Batcher<InstanceId, Instance>,
     volumes: Batcher<VolumeId, Volume>,
     modifications: Batcher<VolumeId, VolumeModification>,
+    /// By database.
+    machines: Batcher<String, Vec<Instance>>,
+    /// By database.
+    disks: Batcher<String, Vec<Volume>>,
 }
 
 impl Lookup {
-    /// Over this account and region.
-    pub fn new(cloud: &Arc<dyn Cloud>, batching: Batching) -> Self {
+    /// Over this account and region, and over the databases of a cluster.
+    pub fn new(cloud: &Arc<dyn Cloud>, cluster: &str, batching: Batching) -> Self {
         let (instances, volumes, modifications) = (Arc::clone(cloud), Arc::clone(cloud), Arc::clone(cloud));
         Self {
             instances: Batcher::new("DescribeInstances", batching, move |ids| {
@@ -43,6 +50,8 @@ impl Lookup {
                 }
                 .boxed()
             }),
+            machines: machines(cloud, TagFilter::cluster(cluster), batching),
+            disks: disks(cloud, TagFilter::cluster(cluster).role(Role::Volume), batching),
         }
     }
 
@@ -60,6 +69,46 @@ impl Lookup {
     pub async fn volume_modification(&self, id: &VolumeId) -> Result<Option<VolumeModification>, Error> {
         self.modifications.get(id.clone()).await
     }
+
+    /// Instances of a database, terminated ones included.
+    pub async fn machines_of(&self, database: &str) -> Result<Vec<Instance>, Error> {
+        Ok(self.machines.get(database.to_owned()).await?.unwrap_or_default())
+    }
+
+    /// Volumes that are the disk of a database, by their tags.
+    pub async fn disks_of(&self, database: &str) -> Result<Vec<Volume>, Error> {
+        Ok(self.disks.get(database.to_owned()).await?.unwrap_or_default())
+    }
+}
+
+fn machines(cloud: &Arc<dyn Cloud>, all: TagFilter, batching: Batching) -> Batcher<String, Vec<Instance>> {
+    let cloud = Arc::clone(cloud);
+    Batcher::new("DescribeInstances", batching, move |databases: Vec<String>| {
+        let (cloud, select) = (Arc::clone(&cloud), Select::Tags(of_these(&all, &databases)));
+        async move {
+            let found = cloud.describe_instances(&select).await;
+            found.map(|found| by_database(found, |instance| &instance.tags))
+        }
+        .boxed()
+    })
+}
+
+fn disks(cloud: &Arc<dyn Cloud>, all: TagFilter, batching: Batching) -> Batcher<String, Vec<Volume>> {
+    let cloud = Arc::clone(cloud);
+    Batcher::new("DescribeVolumes", batching, move |databases: Vec<String>| {
+        let (cloud, select) = (Arc::clone(&cloud), Select::Tags(of_these(&all, &databases)));
+        async move {
+            let found = cloud.describe_volumes(&select).await;
+            found.map(|found| by_database(found, |volume| &volume.tags))
+        }
+        .boxed()
+    })
+}
+
+/// What of all is of one of these databases.
+fn of_these(all: &TagFilter, databases: &[String]) -> TagFilter {
+    let databases: Vec<&str> = databases.iter().map(String::as_str).collect();
+    all.clone().and(key::DATABASE, &databases)
 }
 
 fn by<K: Eq + Hash, V>(found: Result<Vec<V>, Error>, key: impl Fn(&V) -> K) -> Fetched<K, V> {

@@ -127,7 +127,7 @@ impl Snapshot {
     }
 }
 
-fn by_database<T>(found: Vec<T>, tags: impl Fn(&T) -> &Tags) -> HashMap<String, Vec<T>> {
+pub(crate) fn by_database<T>(found: Vec<T>, tags: impl Fn(&T) -> &Tags) -> HashMap<String, Vec<T>> {
     let mut sorted: HashMap<String, Vec<T>> = HashMap::new();
     for one in found {
         let database = tags(&one).get(key::DATABASE).unwrap_or_default().to_owned();

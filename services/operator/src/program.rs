@@ -98,7 +98,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     program.tasks.spawn("leader", candidate.run(program.stop(), done.clone()));
     let zone = HostedZoneId::new(&args.hosted_zone_id);
     let context = Arc::new(Context {
-        lookup: Lookup::new(&cloud, Batching::default()),
+        lookup: Lookup::new(&cloud, &args.cluster, Batching::default()),
         zone_view: ZoneView::new(Arc::clone(&cloud), zone.clone(), PICTURE),
         zone_writer: ZoneWriter::new(&cloud, zone, Gathering::default(), leadership.within()),
         events: Events::new(clients.calls.clone(), &args.cluster),

@@ -2,7 +2,7 @@
 
 use cloud::{
     ClientToken, Error as AwsError, Instance, InstanceId, Launch, NewSecurityGroup, NewVolume, Protection,
-    Role, Select, TagFilter, Tags, Volume, VolumeId, key,
+    Role, Select, Tags, Volume, VolumeId, key,
 };
 use plan::Step;
 
@@ -98,9 +98,11 @@ async fn tag(pass: &Pass<'_>, resource: &str, tags: &Tags) -> Result<(), Error> 
     let tagged = async { cloud.create_tags(&[resource], tags).await.map_err(Error::aws("say whose it is")) };
     let understates = opened::understates(pass, resource, tags).await?;
     if is_number_of_disk(resource, tags) {
-        let found = cloud.describe_volumes(&Select::one(VolumeId::new(resource))).await;
+        let found = pass.context.lookup.volume(&VolumeId::new(resource)).await;
         let found = found.map_err(Error::aws("look at the number of the disk"))?;
-        found.iter().try_for_each(|disk| check_not_lower(disk, tags))?;
+        if let Some(disk) = found {
+            check_not_lower(&disk, tags)?;
+        }
     }
     if understates || is_number_of_disk(resource, tags) {
         return destroy::within(destroy::CALL, "say whose it is", tagged).await;
@@ -126,7 +128,9 @@ fn check_not_lower(disk: &Volume, tags: &Tags) -> Result<(), Error> {
 
 async fn run_instance(pass: &Pass<'_>, generation: u64, zone: &str, launch: &Launch) -> Result<(), Error> {
     let subject = &pass.validated.subject;
-    let found = instances(pass).await?;
+    // Asked from now on, and with whoever else launches one.
+    let found = pass.context.lookup.machines_of(&subject.database).await;
+    let found = found.map_err(Error::aws("look for machines of the database"))?;
     if found.iter().any(|instance| generation_of(instance) == Some(generation)) {
         // It is there, alive or not: the picture that shows it decides.
         return Ok(());
@@ -163,8 +167,7 @@ async fn run_instance(pass: &Pass<'_>, generation: u64, zone: &str, launch: &Lau
 
 async fn create_volume(pass: &Pass<'_>, volume: &NewVolume) -> Result<(), Error> {
     let subject = &pass.validated.subject;
-    let filter = TagFilter::cluster(&subject.cluster).database(&subject.database).role(Role::Volume);
-    let found = pass.context.cloud.describe_volumes(&Select::Tags(filter)).await;
+    let found = pass.context.lookup.disks_of(&subject.database).await;
     let found = found.map_err(Error::aws("look for the volume"))?;
     if found.iter().any(|volume| !volume.state.is_ending()) {
         return Ok(());

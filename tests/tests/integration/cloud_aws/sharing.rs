@@ -52,8 +52,7 @@ async fn many_questions_are_few_requests() {
     let corner = Corner::new().await;
     let volume = corner.create_volume().await;
     let before = corner.called("DescribeVolumes");
-    let lookup =
-        Lookup::new(&corner.aws, Batching { window: Duration::from_millis(200), ..Batching::default() });
+    let lookup = lookup(&corner);
     let ids: Vec<_> = (0..299).map(|number| VolumeId::new(format!("vol-{number:017x}"))).collect();
     let questions = ids.iter().chain([&volume]).map(|id| lookup.volume(id));
     let answers = futures::future::join_all(questions).await;
@@ -61,6 +60,37 @@ async fn many_questions_are_few_requests() {
     assert_eq!(found, std::slice::from_ref(&volume));
     assert_eq!(corner.called("DescribeVolumes") - before, 3);
     corner.aws.delete_volume(&volume).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_databases_have_is_asked_for_together() {
+    let corner = Corner::new().await;
+    let volume = corner.create_volume().await;
+    let before = ["DescribeVolumes", "DescribeInstances"].map(|call| corner.called(call));
+    let lookup = lookup(&corner);
+    let names: Vec<String> = (0..20).map(|number| format!("db{number}")).collect();
+    let disks = futures::future::join_all(names.iter().map(|name| lookup.disks_of(name))).await;
+    for (name, disks) in names.iter().zip(disks) {
+        let found: Vec<_> = disks.unwrap().into_iter().map(|one| one.id).collect();
+        let expected = if name == "db1" { std::slice::from_ref(&volume) } else { &[] };
+        assert_eq!(found, expected, "{name}");
+    }
+    let machines = futures::future::join_all(names.iter().map(|name| lookup.machines_of(name))).await;
+    assert!(machines.into_iter().all(|machines| machines.unwrap().is_empty()));
+    let asked = ["DescribeVolumes", "DescribeInstances"].map(|call| corner.called(call));
+    assert_eq!(asked, before.map(|before| before + 1));
+
+    // Nothing of it is known to who asks later.
+    corner.aws.delete_volume(&volume).await.unwrap();
+    eventually(DEADLINE, "a look without the volume", async || {
+        lookup.disks_of("db1").await.unwrap().is_empty().then_some(())
+    })
+    .await;
+}
+
+fn lookup(corner: &Corner) -> Lookup {
+    let batching = Batching { window: Duration::from_millis(200), ..Batching::default() };
+    Lookup::new(&corner.aws, &corner.cluster, batching)
 }
 
 #[tokio::test]
