@@ -24,6 +24,9 @@ use crowd::Crowd;
 
 /// How long a small picture waits for others of the same moment.
 const WINDOW: Duration = Duration::from_millis(50);
+/// Between the beginnings of two whole pictures. Where many are worked on, and each has to see his own last write, one would be taken
+/// right after the other for a few of them each, and all of it read anew.
+const APART: Duration = Duration::from_millis(200);
 
 /// What one database owned at one moment.
 #[derive(Clone, Debug)]
@@ -230,6 +233,11 @@ impl ClusterView {
     }
 
     async fn take(&self) -> Result<Snapshot, Error> {
+        let left = self.shared.last().map_or(Duration::ZERO, |last| APART.saturating_sub(last.age()));
+        if !left.is_zero() {
+            // Whoever asks meanwhile is shown by it, too.
+            tokio::time::sleep(left).await;
+        }
         picture(&*self.cloud, &TagFilter::cluster(&self.cluster), self.deadline).await
     }
 }

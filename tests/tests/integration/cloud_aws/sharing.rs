@@ -118,6 +118,19 @@ async fn one_picture_serves_all_who_ask_at_once() {
 }
 
 #[tokio::test]
+async fn pictures_of_everything_are_not_taken_right_after_each_other() {
+    let corner = Corner::new().await;
+    let view = ClusterView::new(Arc::clone(&corner.aws), &corner.cluster, DEADLINE);
+    let (before, began) = (corner.called("DescribeVolumes"), Instant::now());
+    for _ in 0..11 {
+        let moment = Instant::now();
+        assert!(view.taken_after(moment).await.unwrap().as_of() >= moment, "it shows the past");
+    }
+    assert_eq!(corner.called("DescribeVolumes") - before, 11);
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
 async fn a_picture_that_cannot_be_taken_fails_once_for_all_who_wait() {
     let corner = Corner::with(|settings| Settings { attempts: 1, ..settings }).await;
     let view = ClusterView::new(Arc::clone(&corner.aws), &corner.cluster, DEADLINE);
