@@ -47,7 +47,7 @@ impl Stand {
         let metrics = runtime::Metrics::default();
         let watches = Watches::new(&metrics, &readiness, &scope, "grant me".to_owned());
         let upkeep = Upkeep::played(watches, scope, &stop);
-        let sources = namespaced::<ConfigMap>(&client, &upkeep.scope);
+        let sources = namespaced(&client, &upkeep.scope);
         let store = keep(&upkeep, sources, &watcher::Config::default(), |_| std::future::ready(()));
         Self { watches: upkeep.watches, store, readiness, metrics, let_in, stop }
     }

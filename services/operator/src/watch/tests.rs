@@ -217,13 +217,17 @@ async fn a_kind_that_is_missing_is_told_until_it_is_there() {
     let upkeep = Upkeep { need: Need::Snapshots, ..upkeep(&stand, &stop) };
     let (listed, heard) = tokio::sync::oneshot::channel();
     let listed = Arc::new(Mutex::new(Some(listed)));
-    let store =
-        keep(&upkeep, clustered::<QuestDBSnapshot>(&client), &watcher::Config::default(), move |change| {
+    let store = keep::<QuestDBSnapshot, _, _>(
+        &upkeep,
+        clustered(&client),
+        &watcher::Config::default(),
+        move |change| {
             if matches!(change.event, Event::InitDone) {
                 listed.lock().unwrap().take().unwrap().send(()).unwrap();
             }
             std::future::ready(())
-        });
+        },
+    );
     heard.await.unwrap();
     assert!(store.ready().await);
     let before = said.lock().unwrap().remove(0).unwrap();
@@ -277,7 +281,7 @@ async fn whom_a_list_concerns_is_looked_at_once_the_store_is_as_the_list_was() {
     let wiring = Wiring { upkeep, queue, strays: Strays::default() };
     let owner =
         |map: &ConfigMap| map.labels().get(names::LABEL_NAME).map(|name| ObjectRef::new(name).within("n"));
-    let sources = clustered::<ConfigMap>(&losing(Arc::default()));
+    let sources = clustered(&losing(Arc::default()));
     let store = start(&wiring, sources, &watcher::Config::default(), owner);
     let trades = Some(ObjectRef::<QuestDB>::new("trades").within("n"));
     assert_eq!((asked.recv().await, store.keys().len()), (trades.clone(), 1));

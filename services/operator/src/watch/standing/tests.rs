@@ -114,7 +114,7 @@ impl Stand {
         let (stop, scope, metrics) = (CancellationToken::new(), Scope::All, runtime::Metrics::default());
         let watches = Watches::new(&metrics, &Readiness::default(), &scope, String::new());
         let upkeep = Upkeep::played(watches, scope, &stop);
-        let sources = namespaced::<ConfigMap>(&client, &upkeep.scope);
+        let sources = namespaced(&client, &upkeep.scope);
         let store = keep(&upkeep, sources, &watcher::Config::default(), |_| std::future::ready(()));
         Self { stands, upkeep, store }
     }
