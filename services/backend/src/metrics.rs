@@ -127,7 +127,7 @@ impl Metrics {
             repaired: counter("sweep_repaired", "States minted again above what a cluster held"),
             unrepaired: counter("sweep_unrepaired", "Times that a database could not be repaired"),
             lag: Shown::new(registry, "kafka_consumer_lag", "Records not yet read"),
-            unreadable: counters("rows_unreadable", "Rows of lists that could not be read, by their table"),
+            unreadable: counters("rows_unreadable", "Rows that could not be read, by their table"),
             pruned: counters("rows_pruned", "Rows that were kept long enough and taken away, by their table"),
         }
     }
@@ -157,7 +157,7 @@ impl Metrics {
         self.set_aside.get_or_create(&[("code", code.to_owned())]).inc();
     }
 
-    /// Counts a row that a list cannot show.
+    /// Counts a row that cannot be read, by a list or by the sweep.
     pub(crate) fn unreadable(&self, table: &str) {
         self.unreadable.get_or_create(&[("table", table.to_owned())]).inc();
     }

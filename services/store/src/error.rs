@@ -105,6 +105,13 @@ impl Error {
         }
     }
 
+    /// Whether Postgres may have met a row that it cannot read: it gives others, asked for without that one.
+    pub(crate) fn is_about_a_row(&self) -> bool {
+        let Self::Statement(error) = self else { return false };
+        let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+        code.is_some_and(|code| is_about_a_row(&code))
+    }
+
     /// A word for metrics.
     pub const fn category(&self) -> &'static str {
         match self {
@@ -167,6 +174,11 @@ fn is_about_content(code: &str) -> bool {
     ["22", "23", "21", "54"].iter().any(|class| code.starts_with(class))
 }
 
+/// Data that cannot be, a page or an index that is damaged, a file that cannot be read.
+fn is_about_a_row(code: &str) -> bool {
+    ["22", "XX", "58"].iter().any(|class| code.starts_with(class))
+}
+
 /// Sorts an SQLSTATE.
 fn kind_of(code: &str) -> Kind {
     match code {
@@ -227,6 +239,24 @@ mod tests {
         ] {
             assert_eq!(is_about_content(code), expected, "{code}");
         }
+    }
+
+    #[test]
+    fn damage_of_a_row_is_told_from_what_no_row_is_to_blame_for() {
+        for (code, expected) in [
+            ("XX001", true),
+            ("XX000", true),
+            ("58030", true),
+            ("58P01", true),
+            ("22008", true),
+            ("42501", false),
+            ("42883", false),
+            ("23514", false),
+            ("", false),
+        ] {
+            assert_eq!(is_about_a_row(code), expected, "{code}");
+        }
+        assert!(!Error::Corrupt { table: "databases", what: String::new() }.is_about_a_row());
     }
 
     #[test]

@@ -6,16 +6,17 @@
 //! row, so the cap holds for all of them together.
 
 mod aside;
+mod pages;
 mod rows;
 
 use std::time::Duration;
 
 use domain::{ClusterId, ClusterState, DatabaseId, Position, RunState};
+use sqlx::PgConnection;
 use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, Row as _};
 use uuid::Uuid;
 
-use self::rows::{ListingRow, Row};
+use self::rows::ListingRow;
 use crate::observations::held_size;
 use crate::rows::read;
 use crate::{Error, Store, Transaction, turns};
@@ -139,8 +140,8 @@ pub struct Listing {
 pub struct Subjects {
     /// Those that can be read.
     pub subjects: Vec<Subject>,
-    /// Rows that cannot: they hold up nobody else.
-    pub unreadable: Vec<Error>,
+    /// Those that cannot, and why: they hold up nobody else.
+    pub unreadable: Vec<(DatabaseId, Error)>,
     /// Where the next ones begin; `None` after the last.
     pub next: Option<DatabaseId>,
 }
@@ -160,14 +161,15 @@ pub const LISTINGS: &str = "select c.id, c.state, coalesce(o.listed_term, 0) as 
      or exists (select from unclaimed u where u.cluster_id = c.id and u.term = o.listed_term) as arrived \
      from clusters c left join cluster_observers o on o.cluster_id = c.id order by c.id";
 
-/// Some databases with what is seen of them, in the order of their identity: behind database 1, 2 most of them; dead letters of topic 3
-/// do not count, and 4 are the reasons that are for good.
+/// Some databases with what is seen of them, in the order of their identity: behind database 1 and up to 5, 2 most of them; dead
+/// letters of topic 3 do not count, and 4 are the reasons that are for good.
 // Those of which nothing is left gather for years. That they are left out is seen from indexes of the others: in one pass over all of
 // them the first page would take longer from year to year, and at last more time than a statement has.
 pub const SUBJECTS: &str = concat!(
     "with page as materialized (select k.id from \
-     ((select id from databases where purged_at is null and id > $1 order by id limit $2) union \
-     (select database_id from observations where present and database_id > $1 order by database_id limit $2)) k \
+     ((select id from databases where purged_at is null and id > $1 and id <= $5 order by id limit $2) union \
+     (select database_id from observations where present and database_id > $1 and database_id <= $5 \
+     order by database_id limit $2)) k \
      order by k.id limit $2) \
      select d.id, d.cluster_id, d.epoch, d.seq, d.content_hash, d.desired ->> 'run_state' as run_state, \
      d.unpublished, extract(epoch from now() - d.minted_at)::float8 as minted_ago, \
@@ -200,35 +202,6 @@ impl Store {
     pub async fn listings(&self) -> Result<Vec<Result<Listing, Error>>, Error> {
         let rows: Vec<PgRow> = sqlx::query(LISTINGS).fetch_all(&self.pool).await.map_err(Error::from_sqlx)?;
         Ok(rows.iter().map(|row| read::<ListingRow, Listing>(("clusters", "id"), row)).collect())
-    }
-
-    /// Some databases with what is seen of them, in the order of their identity, beginning after `after`. Dead letters of
-    /// the topic `gossip` are no instructions and do not count.
-    pub async fn sweep_subjects(
-        &self,
-        after: Option<DatabaseId>,
-        limit: u32,
-        gossip: &str,
-    ) -> Result<Subjects, Error> {
-        let rows: Vec<PgRow> = sqlx::query(SUBJECTS)
-            .bind(after.map_or_else(Uuid::nil, DatabaseId::uuid))
-            .bind(i64::from(limit))
-            .bind(gossip)
-            .bind(domain::operation::FINAL)
-            .fetch_all(&self.pool)
-            .await
-            .map_err(Error::from_sqlx)?;
-        let full = rows.len() as u64 >= u64::from(limit);
-        let last = rows.last().filter(|_| full).map(|row| row.try_get("id").map(DatabaseId::new));
-        let next = last.transpose().map_err(Error::from_sqlx)?;
-        let mut subjects = Subjects { next, ..Subjects::default() };
-        for row in &rows {
-            match read::<Row, Subject>(("databases", "id"), row) {
-                Ok(subject) => subjects.subjects.push(subject),
-                Err(error) => subjects.unreadable.push(error),
-            }
-        }
-        Ok(subjects)
     }
 
     /// Notes how databases differ, or that they no longer do, each at the position that was judged.

@@ -29,7 +29,7 @@ use tokio::sync::watch;
 
 use self::decide::{Act, Lagging, Rules, Why, in_turn, is_all_told, is_listed, judge};
 pub use self::place::Place;
-use self::words::{failed, note, raised, told};
+use self::words::{failed, note, raised, told, unread};
 use crate::doorbell::Doorbell;
 use crate::metrics::Metrics;
 
@@ -86,6 +86,8 @@ pub struct Tally {
     pub purged: u64,
     /// Databases that others had locked: they are repaired in a later turn.
     pub busy: u64,
+    /// Databases that cannot be read: they are not swept.
+    pub unreadable: Vec<DatabaseId>,
     /// Databases that cannot be repaired, and why.
     pub unrepaired: BTreeMap<DatabaseId, String>,
 }
@@ -171,8 +173,10 @@ impl Sweep {
             let page = place.begin();
             let batch = self.store.sweep_subjects(page.after, self.settings.page, &self.gossip).await?;
             place.read(page, batch.next);
-            for unreadable in &batch.unreadable {
-                tracing::error!(reason = %unreadable, "a database cannot be read: it is not swept");
+            for (database, error) in &batch.unreadable {
+                self.metrics.unreadable("databases");
+                unread(*database, error);
+                tally.unreadable.push(*database);
             }
             tally.seen += batch.subjects.len();
             let mut due = self.judge(&batch.subjects, listings);

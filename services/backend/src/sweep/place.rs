@@ -3,7 +3,7 @@
 //! A round goes over all of them, page after page. It usually takes one turn; a turn that breaks off, because something failed
 //! or its time was up, leaves the rest of the round to the next one. *Invariant:* what breaks off at the same page turn after
 //! turn holds up neither the pages behind it nor those before: the page is tried twice in a round and then passed over, and
-//! one that cannot even be read ends the round.
+//! one that cannot even be read, and not for rows of it, ends the round.
 
 use std::collections::BTreeMap;
 

@@ -40,11 +40,21 @@ pub(super) fn raised(clusters: &[String]) {
     }
 }
 
+/// Of a row that cannot be read, each turn.
+pub(super) fn unread(database: DatabaseId, error: &store::Error) {
+    tracing::error!(
+        db.id = %database,
+        reason = runtime::telemetry::chain(error),
+        "a database cannot be read, so that it alone is not swept: restore its rows, or upgrade again where a newer release \
+         wrote them"
+    );
+}
+
 /// What a turn did, and once of each database that it cannot be repaired: `before` are those of which it is known. One that was not
 /// `whole` says nothing of those that it did not see.
 pub(super) fn told(tally: Option<Tally>, whole: bool, before: &mut BTreeMap<DatabaseId, String>) {
     let Some(tally) = tally else { return };
-    let Tally { seen, changed, resent, repaired, buried, purged, busy, unrepaired } = tally;
+    let Tally { seen, changed, resent, repaired, buried, purged, busy, unreadable, unrepaired } = tally;
     for (database, reason) in unrepaired.iter().filter(|(database, _)| !before.contains_key(database)) {
         tracing::error!(
             db.id = %database,
@@ -61,7 +71,7 @@ pub(super) fn told(tally: Option<Tally>, whole: bool, before: &mut BTreeMap<Data
         tracing::debug!(busy, "others had databases locked: they are repaired in a later turn");
     }
     if changed + resent + repaired + buried + purged == 0 {
-        tracing::debug!(seen, "everything was compared");
+        tracing::debug!(seen, unreadable = unreadable.len(), "everything that can be read was compared");
         return;
     }
     tracing::warn!(
@@ -71,7 +81,8 @@ pub(super) fn told(tally: Option<Tally>, whole: bool, before: &mut BTreeMap<Data
         repaired,
         buried,
         purged,
-        "everything was compared, and not all was the same"
+        unreadable = unreadable.len(),
+        "everything that can be read was compared, and not all was the same"
     );
 }
 

@@ -347,6 +347,39 @@ async fn what_lies_behind_a_place_that_always_fails_is_reached() {
     assert_eq!((healed.seen, healed.changed), (2, 1), "the next round tries it again");
 }
 
+/// Its page on the disk is damaged, or what lies apart of it: Postgres fails at whatever is asked of it, alone or together with others.
+#[tokio::test]
+async fn a_row_that_postgres_fails_at_is_told_and_every_other_is_swept() {
+    let app = App::new().await;
+    let mut made = Vec::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        made.push(id(&app.created(name).await));
+    }
+    made.sort();
+    published(&app).await;
+    listed(&app).await;
+    let damage = format!(
+        "create function damaged(id uuid, desired jsonb) returns jsonb immutable language plpgsql as $$ begin \
+         if id in ('{}', '{}') then raise exception 'missing chunk number 0 for toast value 7' using errcode = 'data_corrupted'; \
+         end if; return desired; end $$; \
+         alter table databases rename to sound_databases; \
+         do $$ declare kept text; begin \
+         select string_agg(case attname when 'desired' then 'damaged(id, desired) as desired' else attname::text end, ', ' \
+         order by attnum) into kept from pg_attribute \
+         where attrelid = 'sound_databases'::regclass and attnum > 0 and not attisdropped; \
+         execute 'create view databases as select ' || kept || ' from sound_databases'; end $$",
+        made[1], made[4]
+    );
+    app.ask(&damage).await;
+    for resent in [3, 0] {
+        let round = turn(&app, 9).await;
+        assert_eq!((round.seen, round.resent), (3, resent), "{round:?}");
+        assert_eq!(round.unreadable, [made[1], made[4]], "in each round");
+    }
+    let missing = "select count(*) from sound_databases where diverged_kind = 'missing' and resends = 1";
+    assert_eq!(app.ask(missing).await, "3");
+}
+
 /// Where looking at all takes longer than the period, another replica begins the next turn meanwhile, and so it goes with that one.
 #[tokio::test]
 async fn what_a_turn_finds_that_is_over_by_then_is_sent_again_by_the_next_one() {

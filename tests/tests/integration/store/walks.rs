@@ -89,7 +89,8 @@ async fn databases_of_which_nothing_is_left_are_passed_by_the_sweep() {
     let scene = Try::new().await;
     scene.purged_databases().await;
     scene.create("trades").await;
-    let parameters = "('00000000-0000-0000-0000-000000000000', 500, 'gossip', '{invalid}')";
+    let parameters = "('00000000-0000-0000-0000-000000000000', 500, 'gossip', '{invalid}', \
+                      'ffffffff-ffff-ffff-ffff-ffffffffffff')";
     let blocks = scene.blocks(statements::SWEEP_SUBJECTS, parameters).await;
     assert!(blocks <= MOST, "{blocks} blocks");
 }
