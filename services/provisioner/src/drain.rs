@@ -169,6 +169,8 @@ async fn one(worker: &Worker, member: &Member, parked: Parked) -> Tried {
         };
         match settled {
             Ok(tried) => tried,
+            // A matter of its partition of gossip, of which somebody was told: others of the cluster go on.
+            Err(error) if error.is_silence() => Tried::Rests,
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,

@@ -172,7 +172,9 @@ impl Parts {
             cluster_concurrency: args.cluster_concurrency,
         };
         let fleet = Fleet::new(store.clone(), settings, frame.health.clone(), metrics.clone());
-        let teller = Teller::new(producer.clone(), &args.gossip_topic);
+        let component = frame.health.readiness.informative("gossip");
+        let topic = (args.gossip_topic.as_str(), args.topic_partitions);
+        let teller = Teller::new(producer.clone(), topic, component);
         Ok(Self { connection, producer, metrics, fleet, teller })
     }
 }

@@ -4,6 +4,8 @@
 //! neither the cluster nor Postgres can take it, it is held, and with it, in the end, the consumption of its partition.
 
 mod about;
+mod error;
+mod piece;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +19,8 @@ use tracing::Instrument as _;
 use wire::OutcomeKind;
 
 use self::about::{cluster, log, origin, parked, record, span};
+pub use self::error::Error;
+pub use self::piece::Piece;
 use crate::apply::{Applied, apply};
 use crate::classify::{Trouble, Verdict, code};
 use crate::decide::{self, Early, Job, Reason, Work};
@@ -66,38 +70,6 @@ pub struct Worker {
     pub letters: Letters,
 }
 
-/// Neither done nor set aside: to be tried again.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Parked instructions cannot be written.
-    #[error("park the instruction")]
-    Park(#[source] store::Error),
-    /// Dead letters cannot be written.
-    #[error("keep the dead letter")]
-    Bury(#[source] store::Error),
-    /// The outcome cannot be told.
-    #[error("tell the outcome")]
-    Tell(#[source] bus::Error),
-    /// Nobody knows whether the cluster is registered.
-    #[error("look the cluster up: {reason}")]
-    Registry {
-        /// Why not.
-        reason: String,
-    },
-}
-
-impl Error {
-    /// A word for metrics.
-    pub const fn category(&self) -> &'static str {
-        match self {
-            Self::Park(_) => "held_park",
-            Self::Bury(_) => "held_bury",
-            Self::Tell(_) => "held_tell",
-            Self::Registry { .. } => "held_registry",
-        }
-    }
-}
-
 /// What became of an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
@@ -112,62 +84,72 @@ pub enum Ended {
 }
 
 impl bus::Handler for Worker {
-    type Work = Work;
+    type Work = Piece;
 
-    fn place(&self, record: bus::Record) -> Placed<Work> {
+    fn place(&self, record: bus::Record) -> Placed<Piece> {
         let work = decide::decide(record, &self.rules);
-        Placed { place: decide::place(&work), work }
+        Placed { place: decide::place(&work), work: Piece::of(work) }
     }
 
-    async fn handle(&self, work: Arc<Work>, attempt: u32, turn: &Turn) -> Disposition {
-        let span = span(&work);
+    async fn handle(&self, piece: Arc<Piece>, attempt: u32, turn: &Turn) -> Disposition {
+        let span = span(&piece.work);
         async {
-            match self.step(&work, turn).await {
+            match self.step(&piece, turn).await {
                 Ok(()) => Disposition::Done,
-                Err(error) => self.held(&work, &error, attempt),
+                Err(error) => self.held(&piece.work, &error, attempt),
             }
         }
         .instrument(span)
         .await
     }
 
-    async fn panicked(&self, work: Arc<Work>, panics: u32) -> Disposition {
+    async fn panicked(&self, piece: Arc<Piece>, panics: u32) -> Disposition {
         if panics < TRIES {
             return Disposition::Hold(HELD.delay(panics, runtime::backoff::random_share()));
         }
         let reason =
             Reason::new(decide::code::PANICKED, "the handling of this record panicked again and again");
-        match self.bury(record(&work), &reason).await {
+        match self.bury(record(&piece.work), &reason).await {
             Ok(()) => Disposition::Done,
-            Err(error) => self.held(&work, &error, panics),
+            Err(error) => self.held(&piece.work, &error, panics),
         }
     }
 
-    fn superseded(&self, work: &Work) {
-        if let Some(cluster) = cluster(work) {
+    fn superseded(&self, piece: &Piece) {
+        if let Some(cluster) = cluster(&piece.work) {
             self.metrics.instruction("skipped", cluster);
         }
     }
 }
 
 impl Worker {
-    async fn step(&self, work: &Work, turn: &Turn) -> Result<(), Error> {
-        match work {
+    async fn step(&self, piece: &Piece, turn: &Turn) -> Result<(), Error> {
+        match &piece.work {
             Work::Bury(dead) => self.bury(&dead.record, &dead.reason).await,
             Work::Wait(early) => self.shelve(early).await,
             Work::Carry(job) => {
                 let database = job.instruction.database;
-                runtime::failpoint::hit(BEGUN, database).await;
-                let ended = self.carry(job).await?;
-                runtime::failpoint::hit(CARRIED, database).await;
-                self.settle(job, &ended).await?;
+                let ended = match piece.settled.get() {
+                    Some(ended) => ended,
+                    None => self.carry_and_settle(piece, job).await?,
+                };
                 // Its cluster and Postgres are done with it, and Kafka takes what many say together.
                 turn.end();
-                self.tell(job, &ended).await?;
+                self.tell(job, ended).await?;
                 runtime::failpoint::hit(TOLD, database).await;
                 Ok(())
             }
         }
+    }
+
+    /// Acts, and makes durable what became of it, before anybody is told.
+    async fn carry_and_settle<'a>(&self, piece: &'a Piece, job: &Job) -> Result<&'a Ended, Error> {
+        let database = job.instruction.database;
+        runtime::failpoint::hit(BEGUN, database).await;
+        let ended = self.carry(job).await?;
+        runtime::failpoint::hit(CARRIED, database).await;
+        self.settle(job, &ended).await?;
+        Ok(piece.settled.get_or_init(|| ended))
     }
 
     /// Acts: applies the instruction, or says why not.
@@ -326,11 +308,12 @@ impl Worker {
 
     fn held(&self, work: &Work, error: &Error, attempt: u32) -> Disposition {
         let after = HELD.delay(attempt, runtime::backoff::random_share()).max(Duration::from_millis(100));
-        tracing::warn!(
-            error = error as &dyn std::error::Error,
-            retry_ms = runtime::telemetry::millis(after),
-            "record held"
-        );
+        let (reason, retry_ms) = (error as &dyn std::error::Error, runtime::telemetry::millis(after));
+        if error.is_silence() {
+            tracing::debug!(error = reason, retry_ms, "record held");
+        } else {
+            tracing::warn!(error = reason, retry_ms, "record held");
+        }
         if let Some(cluster) = cluster(work) {
             self.metrics.instruction(error.category(), cluster);
         }
