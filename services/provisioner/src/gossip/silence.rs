@@ -69,11 +69,15 @@ mod tests {
         assert_eq!(silences.refuses(3, start), None, "nothing is known of it");
         assert!(silences.heard(3, refusal(), start));
         assert!(!silences.heard(3, refusal(), start), "that is known");
-        assert_eq!(silences.refuses(3, start + PAUSE - second), refusal());
+        assert_eq!(silences.refuses(3, (start + PAUSE).checked_sub(second).unwrap()), refusal());
         assert_eq!(silences.refuses(4, start), None, "another");
         let tried = start + PAUSE;
         assert_eq!(silences.refuses(3, tried), None);
-        assert_eq!(silences.refuses(3, tried + TRY - second), refusal(), "somebody tries it");
+        assert_eq!(
+            silences.refuses(3, (tried + TRY).checked_sub(second).unwrap()),
+            refusal(),
+            "somebody tries it"
+        );
         assert_eq!(silences.refuses(3, tried + TRY), None, "who tried was cut off");
         silences.heard(3, refusal(), tried + TRY);
         assert_eq!(silences.refuses(3, tried + TRY + second), refusal());

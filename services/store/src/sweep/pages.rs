@@ -162,12 +162,12 @@ mod tests {
         let (mut search, mut asked) = (Search { after, to: u128::MAX }, 0);
         while let Some((after, to)) = search.half() {
             asked += 1;
-            if damaged.iter().any(|key| after < *key && *key <= to) {
-                if let Some(key) = search.failed() {
-                    return (Some(key), asked);
-                }
-            } else {
-                search.read();
+            let fails = damaged.iter().any(|key| after < *key && *key <= to);
+            let row = if fails { search.failed() } else { None };
+            match row {
+                Some(_) => return (row, asked),
+                None if fails => {}
+                None => search.read(),
             }
         }
         (None, asked)
