@@ -3,26 +3,24 @@
 //!
 //! A line that speaks of a record stands between the beginning and the end of its handling, and the last of them says how
 //! it ended. So the order of the lines is enough: no clock is compared. The beginning is only seen in a log that also tells
-//! of requests ([`LOG`]).
+//! of requests ([`LOG`]). What was carried out and could not be told is held, and then told without another request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// The directives of a log that tells of each request to an API server.
-const LOG: &str = "info,kube_client::client::builder=debug,hyper=warn,hyper_util=warn,h2=warn,tower=warn,rustls=warn,\
-    sqlx::query=warn,sqlx::postgres::notice=warn,librdkafka=warn,opentelemetry=warn";
+/// The directives of a log that tells of each request to an API server, and of each record that is held, however often.
+const LOG: &str = "info,provisioner::work=debug,kube_client::client::builder=debug,hyper=warn,hyper_util=warn,\
+    h2=warn,tower=warn,rustls=warn,sqlx::query=warn,sqlx::postgres::notice=warn,librdkafka=warn,opentelemetry=warn";
+
+/// A record was not finished, and is handled again.
+const HELD: &str = "record held";
 
 /// The words at the end of a handling.
-const ENDS: [&str; 5] = [
-    "instruction applied",
-    "instruction superseded",
-    "instruction parked",
-    "instruction refused",
-    "record held",
-];
+const ENDS: [&str; 5] =
+    ["instruction applied", "instruction superseded", "instruction parked", "instruction refused", HELD];
 
-/// Those of them that no handling can come to without a request.
+/// Those of them that no handling can come to without a request, be it of an earlier one that was held.
 const AFTER_A_REQUEST: [&str; 2] = ["instruction applied", "instruction superseded"];
 
 /// What a provisioner says that makes another consumer of itself.
@@ -68,12 +66,15 @@ impl Handlings {
 pub fn handlings(log: &str) -> Handlings {
     let mut found = Handlings::default();
     let mut running: BTreeMap<String, Handled> = BTreeMap::new();
+    // What was held after a request.
+    let mut held: BTreeSet<(String, (i64, i64))> = BTreeSet::new();
     for line in log.lines() {
         let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
         let said = line["message"].as_str().unwrap_or_default();
         if said.contains(BROKE) {
             // Whoever worked for it was told to stop, and says nothing any more.
             found.all.extend(std::mem::take(&mut running).into_values());
+            held.clear();
         }
         let Some(now) = handled(&line, said) else { continue };
         let (database, place) = (now.database.clone(), now.place);
@@ -83,8 +84,13 @@ pub fn handlings(log: &str) -> Handlings {
         }
         let end = ENDS.iter().find(|end| said.starts_with(**end));
         if let Some(end) = end {
-            if before.is_none() && AFTER_A_REQUEST.contains(end) {
+            let was_held = held.remove(&(database.clone(), place));
+            let is_asked = before.is_some() || was_held;
+            if !is_asked && AFTER_A_REQUEST.contains(end) {
                 found.wrong.push(format!("{database}: {place:?} ended twice, or at once with itself"));
+            }
+            if is_asked && *end == HELD {
+                held.insert((database.clone(), place));
             }
             running.remove(&database);
             found.all.push(now);
@@ -179,6 +185,21 @@ mod tests {
             ("a", 1, "instruction applied"),
         ];
         assert_eq!(handlings(&log(&same)).wrong.len(), 1);
+    }
+
+    #[test]
+    fn what_was_held_after_a_request_is_told_once_without_another() {
+        let held = [("a", 1, "requesting"), ("a", 1, "record held"), ("a", 1, "record held")];
+        let told = [("a", 1, "instruction applied")];
+        let once = [&held[..], &told].concat();
+        assert_eq!(handlings(&log(&once)).wrong, [""; 0]);
+        assert_eq!(handlings(&log(&[&once[..], &told].concat())).wrong.len(), 1, "twice");
+        assert_eq!(handlings(&log(&[&held[1..], &told].concat())).wrong.len(), 1, "nobody asked");
+        let newer = [("a", 2, "requesting"), ("a", 2, "instruction applied")];
+        assert_eq!(handlings(&log(&[&held[..], &newer].concat())).wrong, [""; 0]);
+        // Whoever follows in the same process knows nothing of it.
+        let anew = log(&held) + "{\"message\":\"the consumer broke and is made anew\"}\n" + &log(&told);
+        assert_eq!(handlings(&anew).wrong.len(), 1);
     }
 
     #[test]
