@@ -130,6 +130,22 @@ impl Teller {
         sent
     }
 
+    /// Forgets the partitions that took nothing where nobody has anything to tell any more: whether they take something by now is not
+    /// known. To be asked now and then.
+    pub fn forget(&self, now: Instant) {
+        let mut silences = self.silences();
+        if silences.forget(now) {
+            self.show(&silences);
+        }
+    }
+
+    fn show(&self, silences: &Silences) {
+        match silences.complaint(&self.topic) {
+            None => self.component.set_ok(),
+            Some(complaint) => self.component.set_failing(complaint),
+        }
+    }
+
     fn partition(&self, key: &str) -> i32 {
         bus::partition_of(key.as_bytes(), self.partitions)
     }
@@ -149,10 +165,7 @@ impl Teller {
         if !silences.heard(partition, refusal, Instant::now()) {
             return;
         }
-        match silences.complaint(topic) {
-            None => self.component.set_ok(),
-            Some(complaint) => self.component.set_failing(complaint),
-        }
+        self.show(&silences);
         drop(silences);
         match reason {
             None => tracing::info!(
@@ -241,6 +254,18 @@ pub(crate) mod tests {
         let large = bus::Error::TooLarge { topic: "gossip".to_owned(), bytes: 7 };
         teller.note(partition, None);
         teller.note(partition, Some(&large));
+        assert_eq!(state(), State::Ok);
+    }
+
+    #[test]
+    fn a_partition_where_nobody_has_anything_to_tell_any_more_is_not_complained_of_for_ever() {
+        let (teller, health) = teller();
+        let state = || health.readiness.report()["gossip"].state.clone();
+        silent_to(&teller, DatabaseId::mint());
+        let now = Instant::now();
+        teller.forget(now);
+        assert!(matches!(state(), State::Failing(_)), "it may still be tried");
+        teller.forget(now + Duration::from_hours(1));
         assert_eq!(state(), State::Ok);
     }
 

@@ -1,13 +1,14 @@
 //! Asks Kafka and Postgres on a period, and watches that the consumer's loop turns.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bus::consumer::State;
 use runtime::{CancellationToken, Health};
 use store::Store;
 
 use crate::fleet::Fleet;
+use crate::gossip::Teller;
 use crate::metrics::Metrics;
 
 const EVERY: Duration = Duration::from_secs(3);
@@ -90,5 +91,12 @@ pub async fn guards(fleet: Arc<Fleet>, metrics: Metrics, stop: CancellationToken
         if !runtime::backoff::sleep(Duration::from_secs(1), &stop).await {
             return;
         }
+    }
+}
+
+/// Has the teller forget what it found of partitions long ago, until the program stops.
+pub async fn gossip(teller: Teller, stop: CancellationToken) {
+    while runtime::backoff::sleep(EVERY, &stop).await {
+        teller.forget(Instant::now());
     }
 }

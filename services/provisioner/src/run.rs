@@ -129,6 +129,7 @@ fn start_with(
     );
     tasks.spawn("state", health::consumer(Arc::clone(&state), frame.health.clone(), metrics, stop.clone()));
     tasks.spawn("letters", letters::keep(worker.letters.clone(), worker.store.clone(), stop.clone()));
+    tasks.spawn("gossip", health::gossip(worker.teller.clone(), stop.clone()));
     tasks.spawn("guards", health::guards(Arc::clone(&fleet), worker.metrics.clone(), stop.clone()));
     tasks.spawn("fleet", keep_fleet(frame, fleet, &worker, observer, args.grace));
     let consuming = Consuming {

@@ -2,7 +2,8 @@
 //! whoever has something to tell need not wait for that again and again. Pure: time is a parameter.
 //!
 //! *Invariant:* a partition that took nothing is tried by one at a time, and again as long as there is anything to tell; the first
-//! word that it takes ends that, whoever sent it.
+//! word that it takes ends that, whoever sent it. What nobody tries any more is forgotten: another process may have what there is to
+//! tell, and of that nobody hears here.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_secs(10);
 /// How long a try is waited for: longer than a send takes. One that was cut off is never heard of.
 const TRY: Duration = Duration::from_secs(30);
+/// How long nobody may have tried it, although somebody might, until it is forgotten: longer than anything to tell rests.
+const FORGOTTEN: Duration = Duration::from_mins(5);
 
 /// The partitions, with what they refuse.
 #[derive(Debug, Default)]
@@ -40,6 +43,13 @@ impl Silences {
             None => self.0.remove(&partition).is_some(),
             Some(reason) => self.0.insert(partition, Silence { reason, next: now + PAUSE }).is_none(),
         }
+    }
+
+    /// Forgets those that nobody tries any more. Says whether there were any.
+    pub(super) fn forget(&mut self, now: Instant) -> bool {
+        let before = self.0.len();
+        self.0.retain(|_, silence| now < silence.next + FORGOTTEN);
+        self.0.len() < before
     }
 
     /// What somebody should know of that.
@@ -84,6 +94,22 @@ mod tests {
         assert!(silences.heard(3, None, tried + TRY + second));
         assert_eq!(silences.refuses(3, tried + TRY + second), None, "at once");
         assert!(!silences.heard(3, None, tried + TRY + second));
+    }
+
+    #[test]
+    fn what_nobody_tries_any_more_is_forgotten_and_nothing_else() {
+        let (mut silences, start) = (Silences::default(), Instant::now());
+        let refusal = || Some("no leader".to_owned());
+        for partition in [3, 4] {
+            silences.heard(partition, refusal(), start);
+        }
+        assert!(!silences.forget(start + PAUSE), "it may be tried from now on");
+        let tried = start + PAUSE + FORGOTTEN / 2;
+        assert_eq!(silences.refuses(4, tried), None);
+        assert!(silences.forget(start + PAUSE + FORGOTTEN));
+        assert!(!silences.forget(start + PAUSE + FORGOTTEN), "once");
+        assert_eq!(silences.refuses(4, tried), refusal(), "somebody tried it");
+        assert!(silences.heard(3, refusal(), tried), "nothing is known of it");
     }
 
     #[test]
