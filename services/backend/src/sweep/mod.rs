@@ -181,7 +181,9 @@ impl Sweep {
             tally.seen += batch.subjects.len();
             let mut due = self.judge(&batch.subjects, listings);
             let judged = batch.subjects.iter().map(|subject| subject.database);
-            place.judged(judged, std::mem::take(&mut due.resend));
+            // What cannot be read may be impossible to write as well, and all that is due is written together.
+            let known = judged.chain(batch.unreadable.iter().map(|(database, _)| *database));
+            place.judged(known, std::mem::take(&mut due.resend));
             self.act(turn, due, tally).await?;
             place.done(batch.next);
             if batch.next.is_none() {

@@ -61,7 +61,7 @@ impl Place {
         self.broken_off = false;
     }
 
-    /// Of the databases that were judged, those are to be sent again.
+    /// Of the databases that were judged, or cannot be read, those are to be sent again.
     pub(super) fn judged(&mut self, databases: impl Iterator<Item = DatabaseId>, lagging: Vec<Lagging>) {
         for database in databases {
             self.lagging.remove(&database);

@@ -347,6 +347,24 @@ async fn what_lies_behind_a_place_that_always_fails_is_reached() {
     assert_eq!((healed.seen, healed.changed), (2, 1), "the next round tries it again");
 }
 
+/// From now on Postgres fails at what was asked for of these databases. `sound_databases` is the table as it was.
+async fn damage(app: &App, ids: &[DatabaseId]) {
+    let ids: Vec<String> = ids.iter().map(|id| format!("'{id}'")).collect();
+    let damage = format!(
+        "create function damaged(id uuid, desired jsonb) returns jsonb immutable language plpgsql as $$ begin \
+         if id in ({}) then raise exception 'missing chunk number 0 for toast value 7' using errcode = 'data_corrupted'; \
+         end if; return desired; end $$; \
+         alter table databases rename to sound_databases; \
+         do $$ declare kept text; begin \
+         select string_agg(case attname when 'desired' then 'damaged(id, desired) as desired' else attname::text end, ', ' \
+         order by attnum) into kept from pg_attribute \
+         where attrelid = 'sound_databases'::regclass and attnum > 0 and not attisdropped; \
+         execute 'create view databases as select ' || kept || ' from sound_databases'; end $$",
+        ids.join(", ")
+    );
+    app.ask(&damage).await;
+}
+
 /// Its page on the disk is damaged, or what lies apart of it: Postgres fails at whatever is asked of it, alone or together with others.
 #[tokio::test]
 async fn a_row_that_postgres_fails_at_is_told_and_every_other_is_swept() {
@@ -358,19 +376,7 @@ async fn a_row_that_postgres_fails_at_is_told_and_every_other_is_swept() {
     made.sort();
     published(&app).await;
     listed(&app).await;
-    let damage = format!(
-        "create function damaged(id uuid, desired jsonb) returns jsonb immutable language plpgsql as $$ begin \
-         if id in ('{}', '{}') then raise exception 'missing chunk number 0 for toast value 7' using errcode = 'data_corrupted'; \
-         end if; return desired; end $$; \
-         alter table databases rename to sound_databases; \
-         do $$ declare kept text; begin \
-         select string_agg(case attname when 'desired' then 'damaged(id, desired) as desired' else attname::text end, ', ' \
-         order by attnum) into kept from pg_attribute \
-         where attrelid = 'sound_databases'::regclass and attnum > 0 and not attisdropped; \
-         execute 'create view databases as select ' || kept || ' from sound_databases'; end $$",
-        made[1], made[4]
-    );
-    app.ask(&damage).await;
+    damage(&app, &[made[1], made[4]]).await;
     for resent in [3, 0] {
         let round = turn(&app, 9).await;
         assert_eq!((round.seen, round.resent), (3, resent), "{round:?}");
@@ -379,6 +385,43 @@ async fn a_row_that_postgres_fails_at_is_told_and_every_other_is_swept() {
     let missing = "select count(*) from sound_databases where diverged_kind = 'missing' and resends = 1";
     assert_eq!(app.ask(missing).await, "3");
 }
+
+/// It can be neither read nor written any more, and was found to be due before that, by a turn that was over then.
+#[tokio::test]
+async fn a_row_that_postgres_fails_at_keeps_nobody_from_being_sent_again() {
+    let app = App::new().await;
+    let mut made = Vec::new();
+    for name in ["a", "b", "c"] {
+        made.push(id(&app.created(name).await));
+    }
+    made.sort();
+    published(&app).await;
+    listed(&app).await;
+    app.ask(ENDS).await;
+    let (sweep, mut place) = (sweep(&app, 9, RULES), Place::default());
+    let first = sweep.step(&mut place).await.unwrap().expect("it is its turn");
+    assert_eq!((first.changed, first.resent), (3, 0), "it was over");
+    damage(&app, &made[1..2]).await;
+    let fails = format!(
+        "drop trigger ends on sound_databases; \
+         create function fails() returns trigger language plpgsql as $$ begin raise exception 'as the test asks'; end $$; \
+         create trigger fails before update of resent_at on sound_databases for each row when (new.id = '{}') \
+         execute function fails()",
+        made[1]
+    );
+    app.ask(&fails).await;
+    sweep.step(&mut place).await.expect_err("what was due cannot be sent again");
+    let resends = "select string_agg(resends::text, ' ' order by id) from sound_databases";
+    assert_eq!(app.ask(resends).await, "1 0 1", "the others are, in the same turn");
+    let next = sweep.step(&mut place).await.unwrap().expect("it is its turn");
+    assert_eq!((next.seen, next.resent), (2, 0), "and nothing fails any more");
+    assert_eq!(next.unreadable, [made[1]]);
+}
+
+/// Has each turn be over, because another one begins, as soon as it noted anything.
+const ENDS: &str = "create function ends() returns trigger language plpgsql as $$ \
+                    begin update turns set number = number + 1; return new; end $$; \
+                    create trigger ends before update of diverged_kind on databases for each row execute function ends()";
 
 /// Where looking at all takes longer than the period, another replica begins the next turn meanwhile, and so it goes with that one.
 #[tokio::test]
@@ -389,10 +432,7 @@ async fn what_a_turn_finds_that_is_over_by_then_is_sent_again_by_the_next_one() 
     }
     published(&app).await;
     listed(&app).await;
-    let ends = "create function ends() returns trigger language plpgsql as $$ \
-                begin update turns set number = number + 1; return new; end $$; \
-                create trigger ends before update of diverged_kind on databases for each row execute function ends()";
-    app.ask(ends).await;
+    app.ask(ENDS).await;
     let mut place = Place::default();
     let first = sweep(&app, 3, RULES).step(&mut place).await.unwrap().expect("it is its turn");
     assert_eq!((first.changed, first.resent), (3, 0), "it was over");
