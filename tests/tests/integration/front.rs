@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
 use jiff::fmt::rfc2822::DateTimePrinter;
@@ -88,6 +88,24 @@ struct Shared {
     only: Mutex<Option<String>>,
     /// How many seconds the server's clock is ahead, by what its answers say.
     ahead: AtomicI64,
+}
+
+impl Shared {
+    /// Takes a request in, and says what is done with it. Noted under the lock under which it is counted and falls under its
+    /// rule: the order of what is seen is the order in which it came, and what came before a rule was set is not under that rule.
+    fn take(&self, mut seen: Seen) -> (Seen, Act, Option<Applying>) {
+        let (place, rule, applying) = {
+            let mut all = self.seen.lock().unwrap();
+            let applying = seen.is_apply().then(|| Applying::begin(&self.applying));
+            seen.beside = applying.as_ref().map_or(0, |applying| applying.beside);
+            all.push((seen.clone(), Act::Pass));
+            (all.len() - 1, Arc::clone(&self.rule.lock().unwrap()), applying)
+        };
+        // Without the lock: a rule may look at what was seen.
+        let act = rule(&seen);
+        self.seen.lock().unwrap()[place].1 = act;
+        (seen, act, applying)
+    }
 }
 
 /// The server. Ends when dropped.
@@ -307,18 +325,15 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
         return StatusCode::BAD_REQUEST.into_response();
     };
     let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
-    let applying = (parts.method == Method::PATCH).then(|| Applying::begin(&shared.applying));
     let seen = Seen {
         method: parts.method.clone(),
         path: parts.uri.to_string(),
         authorization: text(header::AUTHORIZATION),
         body: String::from_utf8_lossy(&body).into_owned(),
         at: Instant::now(),
-        beside: applying.as_ref().map_or(0, |applying| applying.beside),
+        beside: 0,
     };
-    let rule = Arc::clone(&shared.rule.lock().unwrap());
-    let act = rule(&seen);
-    shared.seen.lock().unwrap().push((seen.clone(), act));
+    let (seen, act, _applying) = shared.take(seen);
     match act {
         Act::Pass => {}
         Act::Answer(status, retry_after) => return answer(status, retry_after),
