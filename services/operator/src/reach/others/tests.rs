@@ -145,13 +145,10 @@ async fn a_kind_that_one_namespace_denies_is_neither_there_nor_missing_in_it() {
     }
 }
 
-#[tokio::test]
-async fn who_asks_for_none_any_more_is_looked_at_for_what_it_has() {
-    let (queue, mut asked) = crate::queue::Queue::new(100);
-    queue.open();
-    let (metrics, scope) = (runtime::Metrics::default(), Scope::All);
-    let kind = Kind::IngressRoute;
-    let look = Look {
+/// A look at routes of an API server that never answers.
+fn unanswered(queue: Queue, resources: Store<QuestDB>) -> Look {
+    let (kind, metrics, scope) = (Kind::IngressRoute, runtime::Metrics::default(), Scope::All);
+    Look {
         kind,
         resource: api_resource(kind),
         client: played::client(|_, _| Answer::Silence),
@@ -159,9 +156,16 @@ async fn who_asks_for_none_any_more_is_looked_at_for_what_it_has() {
         queue,
         watches: Watches::new(&metrics, &Readiness::default(), &scope, String::new()),
         scope,
-        // No database asks for any.
-        resources: store::store().0,
-    };
+        resources,
+    }
+}
+
+#[tokio::test]
+async fn who_asks_for_none_any_more_is_looked_at_for_what_it_has() {
+    let (queue, mut asked) = crate::queue::Queue::new(100);
+    queue.open();
+    // No database asks for any.
+    let look = unanswered(queue, store::store().0);
     let (store, mut writer) = store::store();
     for namespace in ["a", "b"] {
         writer.take_in(&watcher::Event::Apply(serde_json::from_value(route(namespace)).unwrap()));
@@ -176,24 +180,14 @@ async fn who_asks_for_none_any_more_is_looked_at_for_what_it_has() {
 async fn who_asks_for_some_is_looked_at_once_they_are_defined_otherwise() {
     let (queue, mut asked) = crate::queue::Queue::new(100);
     queue.open();
-    let (metrics, scope, stop) = (runtime::Metrics::default(), Scope::All, CancellationToken::new());
-    let watches = Watches::new(&metrics, &Readiness::default(), &scope, String::new());
+    let stop = CancellationToken::new();
     let (resources, mut writer) = store::store();
     for event in [watcher::Event::Init, asking("a"), watcher::Event::InitDone] {
         writer.take_in(&event);
     }
-    let kind = Kind::IngressRoute;
-    let look = Look {
-        kind,
-        resource: api_resource(kind),
-        // Nothing is ever listed, which would have it looked at, too.
-        client: played::client(|_, _| Answer::Silence),
-        known: Known::default(),
-        queue,
-        watches: watches.clone(),
-        scope,
-        resources,
-    };
+    // Nothing is ever listed, which would have it looked at, too.
+    let look = unanswered(queue, resources);
+    let watches = look.watches.clone();
     let told = told_again(&watches, &mut asked);
     let mut looked: Option<fn()> = None;
     let found = tokio::select! {
