@@ -247,18 +247,27 @@ async fn picture(cloud: &dyn Cloud, filter: &TagFilter, deadline: Duration) -> R
     let as_of = Instant::now();
     let (instances, volumes, groups) =
         (Select::Tags(filter.clone()), Select::Tags(filter.clone()), Select::Tags(filter.clone()));
-    let all = async {
-        tokio::try_join!(
-            cloud.describe_instances(&instances),
-            cloud.describe_volumes(&volumes),
-            cloud.describe_security_groups(&groups),
-        )
-    };
+    let all = in_order(
+        cloud.describe_instances(&instances),
+        cloud.describe_volumes(&volumes),
+        cloud.describe_security_groups(&groups),
+    );
     let late = |_| Error::Timeout {
         call: Box::new(Call::new("DescribeCluster", format!("no whole picture within {deadline:?}"))),
     };
     let (instances, volumes, groups) = tokio::time::timeout(deadline, all).await.map_err(late)??;
     Ok(Snapshot::new(as_of, instances, volumes, groups))
+}
+
+/// All three answers, or why the first in this order failed that did, whichever failed first: a failure of all of them that is told by
+/// another one each time would be news each time.
+async fn in_order<A, B, C>(
+    one: impl Future<Output = Result<A, Error>>,
+    two: impl Future<Output = Result<B, Error>>,
+    three: impl Future<Output = Result<C, Error>>,
+) -> Result<(A, B, C), Error> {
+    let (one, two, three) = tokio::join!(one, two, three);
+    Ok((one?, two?, three?))
 }
 
 /// A picture of some databases, each told apart; also of those that own nothing.
@@ -289,6 +298,29 @@ mod tests {
             tags: Tags::new().with(key::DATABASE, *database),
         };
         Snapshot::new(Instant::now(), Vec::new(), Vec::new(), groups.iter().map(group).collect())
+    }
+
+    async fn denied(operation: &'static str, turns: usize) -> Result<(), Error> {
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        Err(Error::Denied { call: Box::new(Call::new(operation, "no")) })
+    }
+
+    #[tokio::test]
+    async fn a_right_that_all_looks_lack_is_told_by_the_same_one_whichever_fails_first() {
+        for turns in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [2, 0, 1]] {
+            let [instances, volumes, groups] = turns;
+            let found = in_order(
+                denied("DescribeInstances", instances),
+                denied("DescribeVolumes", volumes),
+                denied("DescribeSecurityGroups", groups),
+            );
+            assert_eq!(found.await.unwrap_err().call().operation, "DescribeInstances", "{turns:?}");
+        }
+        let found =
+            in_order(async { Ok(1) }, denied("DescribeVolumes", 1), denied("DescribeSecurityGroups", 0));
+        assert_eq!(found.await.unwrap_err().call().operation, "DescribeVolumes");
     }
 
     #[test]
