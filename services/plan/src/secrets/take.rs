@@ -19,9 +19,6 @@ enum Found<'a> {
     Unclear(Option<String>),
 }
 
-/// The keys of a Secret and which that is, or what is to be said of them.
-type Given = Result<(Lines, Option<Origin>), Option<String>>;
-
 impl<'a> View<'a> {
     /// What there is for a credential, as it was read.
     fn found(&self, credential: Credential) -> Found<'a> {
@@ -82,7 +79,7 @@ impl<'a> View<'a> {
         let given = match found {
             Found::Nothing => Ok((Lines::new(), None)),
             Found::Read(content) => match jwk::keys(content) {
-                Ok(lines) => self.apart(content, lines, &mut unclear),
+                Ok(lines) => Ok(self.apart((content, lines), &before, new, &mut unclear)),
                 Err(why) => {
                     new.refuse(Credential::Ilp, content, why);
                     Err(None)
@@ -92,8 +89,7 @@ impl<'a> View<'a> {
         };
         let (mut lines, origin) = given.unwrap_or_else(|problem| {
             new.problems.extend(problem);
-            let drawn =
-                |id: &String| self.noted.drawn.contains(id) || (wished.contains(id) && !unclear.contains(id));
+            let drawn = |id: &String| self.noted.drawn.contains(id) || wished.contains(id);
             let lines = before.iter().filter(|(id, _)| !drawn(id));
             let lines = lines.map(|(id, line)| (id.clone(), line.clone())).collect();
             (lines, self.noted.from.get(&Credential::Ilp).cloned())
@@ -122,17 +118,30 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The keys of a Secret, unless some of them are to be drawn, too. Of those, one that was drawn stays in force; of any other one it
-    /// is `unclear` which is meant, so that it stays as it is.
-    fn apart(&self, content: &Content, lines: Lines, unclear: &mut BTreeSet<String>) -> Given {
+    /// The keys of a Secret, without those that are to be drawn, too. Of these, one that was drawn stays in force; of any other one it
+    /// is `unclear` which is meant, so that it stays as it was `before`. All else is as the Secret has it, and what it has no more ends.
+    fn apart(
+        &self,
+        (content, mut lines): (&Content, Lines),
+        before: &Lines,
+        new: &mut New,
+        unclear: &mut BTreeSet<String>,
+    ) -> (Lines, Option<Origin>) {
         let wished = self.drawn();
         let both: Vec<String> = lines.keys().filter(|id| wished.contains(*id)).cloned().collect();
-        let Some(id) = both.first() else { return Ok((lines, Some(content.origin.clone()))) };
+        let Some(id) = both.first() else { return (lines, Some(content.origin.clone())) };
         let name = &content.origin.name;
-        let problem = format!("spec.credentials.ilp.drawn names {id}, which is a key of Secret {name}");
-        let was_drawn = |id: &String| self.keys.contains_key(id) || self.noted.drawn.contains(id);
-        unclear.extend(both.into_iter().filter(|id| !was_drawn(id)));
-        Err(Some(problem))
+        new.problems.push(format!("spec.credentials.ilp.drawn names {id}, which is a key of Secret {name}"));
+        for id in both {
+            lines.remove(&id);
+            if self.keys.contains_key(&id) || self.noted.drawn.contains(&id) {
+                continue;
+            }
+            lines.extend(before.get(&id).map(|line| (id.clone(), line.clone())));
+            unclear.insert(id);
+        }
+        // Not as the Secret is: it is looked at again until that is clear.
+        (lines, self.noted.from.get(&Credential::Ilp).cloned())
     }
 
     /// A key that the operator drew, if it did.

@@ -219,16 +219,18 @@ fn a_key_that_cannot_be_drawn_holds_up_no_other() {
     assert_eq!(world.keys_drawn["first"], 1);
 }
 
+/// Which keys are in force.
+fn ids(world: &World) -> Vec<String> {
+    let keys = in_force(world, "ilp-keys").unwrap_or_default();
+    keys.lines().filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
+}
+
 #[test]
 fn a_key_that_is_given_and_to_be_drawn_too_holds_up_the_end_of_no_other() {
     let mut world = serving();
     world.key("keys", &[jwk("k1", 0)]);
     wishing(&mut world, &["first", "second"]);
     settle(&mut world, None, false);
-    let ids = |world: &World| -> Vec<String> {
-        let keys = in_force(world, "ilp-keys").unwrap_or_default();
-        keys.lines().filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
-    };
     assert_eq!(ids(&world), ["first", "k1", "second"]);
     let drawn = in_force(&world, "ilp-keys");
     let second = |keys: Option<String>| {
@@ -253,6 +255,36 @@ fn a_key_that_is_given_and_to_be_drawn_too_holds_up_the_end_of_no_other() {
     settle(&mut world, None, false);
     assert!(refusal(&world).unwrap().contains("names second"));
     assert_eq!((in_force(&world, "ilp-keys"), world.keys_drawn["second"]), (given, 1));
+}
+
+#[test]
+fn a_key_that_is_given_and_to_be_drawn_too_holds_up_none_that_is_given_and_the_end_of_none() {
+    let mut world = serving();
+    world.key("keys", &[jwk("k1", 0)]);
+    wishing(&mut world, &["drawn"]);
+    settle(&mut world, None, false);
+    assert_eq!(ids(&world), ["drawn", "k1"]);
+    let keys = in_force(&world, "ilp-keys").unwrap();
+    let drawn = keys.lines().find(|line| line.starts_with("drawn ")).unwrap();
+
+    // Somebody else may have come to know the one that is taken out.
+    world.key("keys", &[jwk("k2", 1), jwk("drawn", 3)]);
+    settle(&mut world, None, false);
+    assert!(refusal(&world).unwrap().contains("names drawn"));
+    assert_eq!(ids(&world), ["drawn", "k2"]);
+    assert!(in_force(&world, "ilp-keys").unwrap().contains(drawn), "what was drawn stays in force");
+
+    // Of one that was never drawn nobody knows which is meant: neither is in force.
+    world.key("keys", &[jwk("k3", 0), jwk("other", 3)]);
+    wishing(&mut world, &["drawn", "other"]);
+    settle(&mut world, None, false);
+    assert!(refusal(&world).unwrap().contains("names other"));
+    assert_eq!(ids(&world), ["drawn", "k3"]);
+    assert!(!world.keys_drawn.contains_key("other"));
+
+    world.key("keys", &[jwk("k3", 0)]);
+    settle(&mut world, None, false);
+    assert_eq!((refusal(&world), ids(&world).len()), (None, 3));
 }
 
 #[test]
