@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use cloud::{Cloud as _, HostedZoneId, RecordKind};
-use resources::names;
+use resources::names::{self, condition};
 use serde_json::{Value, json};
 use testkit::{ClusterFacts, Console, cluster, eventually, unique};
 use tokio::task::JoinHandle;
 
-use crate::main_job::{Ready, aws, ready, volumes};
-use crate::states::ask;
-use crate::support::{ROAD, change, ended, kubectl, sql, whole};
+use crate::main_job::{Ready, aws, machines, ready, volumes};
+use crate::states::{ask, told};
+use crate::support::{ROAD, apply, change, ended, kubectl, objects, sql, whole};
 
 /// How a client comes in: it asks where the name leads whenever it has no connection.
 pub(crate) struct Client {
@@ -148,6 +148,48 @@ pub(crate) async fn machine(home: &ClusterFacts, database: &Ready) -> String {
     disk.attachments[0].instance.to_string()
 }
 
+/// Somebody tells Kubernetes, too, to have its disk on the Node where it is: then there are two attachments of one volume.
+async fn is_held(home: &ClusterFacts, database: &Ready) -> String {
+    let (name, node) = (unique("held"), objects(home, "node", &database.id).await.unwrap());
+    let disk = names::persistent_volume(&database.volume);
+    let attachment = json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttachment",
+        "metadata": { "name": name },
+        "spec": {
+            "attacher": "ebs.csi.aws.com",
+            "nodeName": node.trim_start_matches("node/"),
+            "source": { "persistentVolumeName": disk },
+        },
+    });
+    apply(home, &attachment).await.unwrap();
+    let words = ["get", "volumeattachment", &name, "--output", "jsonpath={.status.attached}"];
+    eventually(ROAD, "the second attachment", async || {
+        (kubectl(home, &words).await.ok()? == "true").then_some(())
+    })
+    .await;
+    name
+}
+
+/// The database serves where it moved to and EC2 has its disk only there, but its old machine stays until nothing says any more that
+/// the disk is on it.
+async fn let_go(home: &ClusterFacts, database: &Ready, seen: &Seen, [old, held]: [&str; 2]) {
+    eventually(ROAD, "a move that waits for the disk to leave", async || {
+        let (status, text) = told(home, database, condition::MOVING).await?;
+        (status == "True" && text.contains("to leave")).then_some(())
+    })
+    .await;
+    eventually(ROAD, "the disk on another machine alone", async || {
+        let disk = volumes(home, &database.volume).await.remove(0);
+        let mut places = disk.attachments.iter().map(|found| found.instance.as_str());
+        (places.next().is_some_and(|place| place != old) && places.next().is_none()).then_some(())
+    })
+    .await;
+    seen.wrote(20, "while its old machine is held").await;
+    assert_eq!(machines(home, &database.id).await.len(), 2, "its old machine is gone");
+    kubectl(home, &["delete", "volumeattachment", held, "--wait=false"]).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_and_a_reader_go_through_every_change_without_losing_a_row() {
     let _whole = whole().await;
@@ -177,8 +219,11 @@ async fn a_writer_and_a_reader_go_through_every_change_without_losing_a_row() {
     seen.wrote(20, "after more room").await;
 
     let before = machine(home, &database).await;
-    change(&console, &path, json!({"compute": {"instance_type": "m7i.xlarge"}})).await;
+    let held = is_held(home, &database).await;
+    let moves = change(&console, &path, json!({"compute": {"instance_type": "m7i.xlarge"}}));
+    tokio::join!(moves, let_go(home, &database, &seen, [&before, &held]));
     assert_ne!(machine(home, &database).await, before, "it was not moved");
+    assert_eq!(machines(home, &database.id).await.len(), 1, "its old machine is still there");
     seen.wrote(20, "after a move").await;
 
     ask(&console, &database.id, "pause").await;

@@ -93,7 +93,7 @@ async fn claim_cannot_grow(home: &ClusterFacts, database: &Ready) {
 }
 
 /// Status and message of a condition.
-async fn told(home: &ClusterFacts, database: &Ready, kind: &str) -> Option<(String, String)> {
+pub(crate) async fn told(home: &ClusterFacts, database: &Ready, kind: &str) -> Option<(String, String)> {
     let found = get(home, "questdb", &database.namespace, &database.resource).await?;
     let mut conditions = found["status"]["conditions"].as_array()?.iter();
     let told = conditions.find(|condition| condition["type"] == kind)?;
