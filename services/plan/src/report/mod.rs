@@ -234,6 +234,11 @@ impl Outcome<'_> {
         self.plan.state(part) == Some(&State::Done)
     }
 
+    /// Whether QuestDB answers on its machine: the plan leaves what answers there alone, or its pod is as intended.
+    pub(crate) fn serves(&self) -> bool {
+        self.plan.serves || self.is_done(Part::Pod)
+    }
+
     /// The first part that is not as intended, with its text.
     pub(crate) fn first_open(&self) -> Option<(Part, String)> {
         self.first_open_of(|_| true)

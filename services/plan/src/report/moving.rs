@@ -47,7 +47,7 @@ pub(super) fn moving(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Wo
     let overdue = overdue(outcome, Part::Candidate);
     if let Some(failure) = outcome.applied.failure(Part::Candidate) {
         // Of one whose Node was drained nothing may be left that serves.
-        let serves = outcome.plan.serves || outcome.plan.serves_on.is_some() || outcome.is_done(Part::Pod);
+        let serves = outcome.serves() || outcome.plan.serves_on.is_some();
         let beside = if serves { "; the database serves on where it is" } else { "" };
         let text = format!("{}{beside}", failure.message);
         let usual = if failure.lasting { "Refused" } else { "Delayed" };

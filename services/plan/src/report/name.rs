@@ -19,7 +19,7 @@ pub(super) fn endpoints(status: &mut QuestDBStatus, outcome: &Outcome<'_>) {
         status.endpoints = None;
         return;
     }
-    let serves = outcome.plan.serves || outcome.is_done(Part::Pod);
+    let serves = outcome.serves();
     if !outcome.is_named() {
         // What was told before may be the name, which leads nowhere by now.
         if serves || status.endpoints.is_some() {
