@@ -124,8 +124,12 @@ pub struct QuestDBSnapshotStatus {
 impl QuestDBSnapshotStatus {
     /// What its condition `Ready` says, unless that is nothing: of a failed one, why it failed.
     pub fn message(&self) -> Option<&str> {
-        let ready = self.conditions.iter().find(|found| found.type_ == condition::READY)?;
-        Some(ready.message.as_str()).filter(|message| !message.is_empty())
+        self.ready().map(|ready| ready.message.as_str()).filter(|message| !message.is_empty())
+    }
+
+    /// Its condition `Ready`, once something was said of that.
+    pub fn ready(&self) -> Option<&Condition> {
+        self.conditions.iter().find(|found| found.type_ == condition::READY)
     }
 }
 

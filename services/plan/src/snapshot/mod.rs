@@ -29,8 +29,7 @@ mod tests;
 
 use cloud::{NewSnapshot, SnapshotId, Tags, VolumeId, VolumeSnapshot, key};
 use jiff::{SignedDuration, Timestamp};
-use resources::names::condition;
-use resources::{CopyPolicy, QuestDBSnapshot, SnapshotPhase, names};
+use resources::{CopyPolicy, QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase, names};
 
 pub use debt::{Debt, debt, is_overdue};
 pub use decide::{plan, rests_on_database};
@@ -322,8 +321,7 @@ pub fn is_gone(resource: &QuestDBSnapshot) -> bool {
 
 /// Whether the last report gives this reason for which it is not ready.
 fn is_unready_for(resource: &QuestDBSnapshot, reason: &str) -> bool {
-    let mut conditions = resource.status.iter().flat_map(|status| &status.conditions);
-    let ready = conditions.find(|found| found.type_ == condition::READY);
+    let ready = resource.status.as_ref().and_then(QuestDBSnapshotStatus::ready);
     ready.is_some_and(|ready| ready.status == "False" && ready.reason == reason)
 }
 
