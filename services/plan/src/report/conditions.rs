@@ -79,7 +79,7 @@ pub(super) fn show(status: &mut QuestDBStatus, generation: i64, now: Timestamp) 
 }
 
 fn seen(status: &QuestDBStatus) -> Option<Word> {
-    let known = status.conditions.iter().any(|found| found.type_ == condition::NAMESPACE_SEEN);
+    let known = is_known(status, condition::NAMESPACE_SEEN);
     known.then(|| yes("Seen", "everything that belongs to this database can be seen"))
 }
 
@@ -116,7 +116,7 @@ pub(super) fn suspend(status: &mut QuestDBStatus, what: &str, generation: i64, n
 }
 
 fn resumed(status: &QuestDBStatus) -> Option<Word> {
-    let known = status.conditions.iter().any(|found| found.type_ == condition::RECONCILE_PAUSED);
+    let known = is_known(status, condition::RECONCILE_PAUSED);
     known.then(|| no("Resumed", "the resource is looked after"))
 }
 
@@ -130,6 +130,11 @@ pub(crate) fn no(reason: &str, message: &str) -> Word {
 
 pub(super) fn said<'a>(status: &'a QuestDBStatus, kind: &str) -> Option<&'a Condition> {
     status.conditions.iter().find(|found| found.type_ == kind)
+}
+
+/// Whether a condition is told already: some are only told once there was something to say.
+pub(super) fn is_known(status: &QuestDBStatus, kind: &str) -> bool {
+    said(status, kind).is_some()
 }
 
 /// What was said last of a condition, where that is so still: it is said of this wish, too.
@@ -281,7 +286,7 @@ fn conflict(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
         State::Conflict(text) => Some(yes(&reason(progress.part), text)),
         _ => None,
     });
-    let known = status.conditions.iter().any(|found| found.type_ == condition::CONFLICT);
+    let known = is_known(status, condition::CONFLICT);
     found.or_else(|| known.then(|| no("Resolved", "nothing that we need belongs to somebody else")))
 }
 
@@ -289,7 +294,7 @@ fn contended(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     if !outcome.applied.contended.is_empty() {
         return Some(yes("TwoWriters", &few(&outcome.applied.contended, "; ")));
     }
-    let known = status.conditions.iter().any(|found| found.type_ == condition::CONTENDED);
+    let known = is_known(status, condition::CONTENDED);
     known.then(|| no("Resolved", "nobody else writes fields of ours"))
 }
 
@@ -298,7 +303,7 @@ fn denied(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     if !outcome.applied.denied.is_empty() {
         return Some(yes("Denied", &few(&outcome.applied.denied, "; ")));
     }
-    let known = status.conditions.iter().any(|found| found.type_ == condition::ACCESS_DENIED);
+    let known = is_known(status, condition::ACCESS_DENIED);
     let text = "the API server lets the operator do what it has to do, and AWS lets it look at the database";
     known.then(|| no("Allowed", text))
 }
@@ -312,7 +317,7 @@ fn credentials(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
             &format!("{text}. What cannot be taken over leaves the last good in force"),
         ));
     }
-    let known = status.conditions.iter().any(|found| found.type_ == condition::CREDENTIALS_ACCEPTED);
+    let known = is_known(status, condition::CREDENTIALS_ACCEPTED);
     let serves = outcome.validated.goal == Goal::Serve;
     (known && serves).then(|| yes("Accepted", "nothing stands against the Secrets that are given"))
 }

@@ -6,7 +6,7 @@ use resources::names::condition;
 use resources::{DeletionPolicy, LastCopyStatus, QuestDB, QuestDBSnapshot, QuestDBStatus, SnapshotPhase};
 
 use super::Outcome;
-use super::conditions::{Word, no, put, yes};
+use super::conditions::{Word, is_known, no, put, yes};
 use crate::last_copy::{attempts, number_of_order};
 use crate::{Goal, Part, Plan, State};
 
@@ -100,7 +100,7 @@ fn not_wanted(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
         let is_first = order.metadata.name == first;
         return Some(no(TAKEN_BACK, &of_before(order, is_first)));
     }
-    let known = status.conditions.iter().any(|found| found.type_ == condition::LAST_COPY);
+    let known = is_known(status, condition::LAST_COPY);
     known.then(|| no(NOT_WANTED, "the disk is not to be copied and destroyed"))
 }
 
@@ -131,6 +131,6 @@ pub(super) fn held_back(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option
              deletion happen, set spec.deletionProtection to false",
         ));
     }
-    let known = status.conditions.iter().any(|found| found.type_ == condition::DELETION_HELD);
+    let known = is_known(status, condition::DELETION_HELD);
     known.then(|| no("NotHeld", "nothing holds a deletion of the resource"))
 }

@@ -5,7 +5,7 @@ use resources::names::condition;
 use resources::names::reason::{NODE_CLOSED, NOT_JOINED, NOT_READY};
 
 use super::Outcome;
-use super::conditions::{Word, no, yes};
+use super::conditions::{Word, is_known, no, yes};
 use crate::few::few;
 use crate::{Goal, Part, State};
 
@@ -39,7 +39,7 @@ pub(super) fn late(outcome: &Outcome<'_>, part: Part) -> Option<Word> {
 
 /// How far a move came; nothing of a database that never had one.
 pub(super) fn moving(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
-    let known = status.conditions.iter().any(|found| found.type_ == condition::MOVING);
+    let known = is_known(status, condition::MOVING);
     let rests = || known.then(|| no("Done", "the database is on the machine that it is to be on"));
     if outcome.validated.goal != Goal::Serve {
         return rests();

@@ -4,7 +4,7 @@ use resources::names::{condition, reason};
 use resources::{QuestDB, QuestDBStatus, ServiceType};
 
 use super::Outcome;
-use super::conditions::{Word, no, yes};
+use super::conditions::{Word, is_known, no, yes};
 use crate::planner::{leaving_node, missing_kinds};
 use crate::{Failure, Goal, Kind, Unseen};
 
@@ -86,8 +86,4 @@ pub(super) fn load_balancer(outcome: &Outcome<'_>) -> Vec<String> {
     let told = service.and_then(|service| service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref());
     let answers = told.into_iter().flatten();
     answers.filter_map(|ingress| ingress.hostname.clone().or_else(|| ingress.ip.clone())).collect()
-}
-
-fn is_known(status: &QuestDBStatus, kind: &str) -> bool {
-    status.conditions.iter().any(|found| found.type_ == kind)
 }

@@ -4,7 +4,7 @@ use resources::QuestDBStatus;
 use resources::names::condition;
 
 use super::Outcome;
-use super::conditions::{Word, no, yes};
+use super::conditions::{Word, is_known, no, yes};
 use crate::Goal;
 use crate::few::few;
 use crate::references::{missing, missing_to_pull, references};
@@ -12,7 +12,7 @@ use crate::references::{missing, missing_to_pull, references};
 /// Said where something is named, and where something was; once all of it is known.
 pub(super) fn found(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     let (validated, observed) = (outcome.validated, outcome.observed);
-    let said = status.conditions.iter().any(|found| found.type_ == condition::REFERENCES_FOUND);
+    let said = is_known(status, condition::REFERENCES_FOUND);
     if validated.goal != Goal::Serve {
         let nobody_looks =
             ("Unknown", "NotRunning".to_owned(), "nothing runs that names anything".to_owned());

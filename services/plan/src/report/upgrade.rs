@@ -4,13 +4,13 @@ use resources::names::condition;
 use resources::{QuestDBStatus, UpgradeResult};
 
 use super::Outcome;
-use super::conditions::{Word, no, yes};
+use super::conditions::{Word, is_known, no, yes};
 use crate::upgrade::version_of;
 use crate::{Goal, Part, State};
 
 /// How far an upgrade came; nothing of a database that never had one.
 pub(super) fn upgrading(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
-    let known = status.conditions.iter().any(|found| found.type_ == condition::UPGRADE_IN_PROGRESS);
+    let known = is_known(status, condition::UPGRADE_IN_PROGRESS);
     if let Some(failure) = outcome.applied.failure(Part::Upgrade) {
         return Some(yes("Delayed", &failure.message));
     }
