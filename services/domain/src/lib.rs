@@ -23,4 +23,4 @@ pub use id::{ClusterId, DatabaseId, DatabaseName, InstructionId, OperationId, Te
 pub use operation::{Operation, OperationKind, OperationState};
 pub use position::Position;
 pub use recovery::OnFailure;
-pub use violation::{Rule, Violation, Violations};
+pub use violation::{Rule, Violation, Violations, reference_token};

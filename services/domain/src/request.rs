@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::desired::{Compute, DeletionPolicy, Desired, Exposure, Network, RunState, Storage, VolumeType};
 use crate::id::{DatabaseId, DatabaseName};
 use crate::recovery::OnFailure;
-use crate::violation::{Rule, Violation, Violations};
+use crate::violation::{Rule, Violation, Violations, reference_token};
 
 /// A new database, as asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -288,7 +288,7 @@ fn check_config(config: &Keys, before: &Keys, wrong: &mut Violations) {
         wrong.push(Violation::new("/config", Rule::Range, format!("holds at most {most} keys")));
     }
     for (key, value) in config {
-        let pointer = format!("/config/{}", key.replace('~', "~0").replace('/', "~1"));
+        let pointer = format!("/config/{}", reference_token(key));
         let well_formed = !key.is_empty()
             && key.len() <= 128
             && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b));

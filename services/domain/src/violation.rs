@@ -103,3 +103,20 @@ impl fmt::Display for Violations {
 }
 
 impl std::error::Error for Violations {}
+
+/// A key as it stands in a JSON pointer (RFC 6901).
+pub fn reference_token(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pointer_leads_to_a_key_of_any_letters() {
+        for (key, token) in [("a", "a"), ("a/b~c", "a~1b~0c"), ("~1", "~01")] {
+            assert_eq!(reference_token(key), token);
+        }
+    }
+}

@@ -11,7 +11,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use domain::catalogue::InstanceType;
-use domain::{Rule, Violation, Violations};
+use domain::{Rule, Violation, Violations, reference_token};
 use resources::names::{self, port};
 use resources::{
     ContainerSpec, EnvSourceSpec, EnvSpec, MountSpec, PodOverrides, ProbesSpec, TolerationSpec, VolumeSpec,
@@ -101,8 +101,7 @@ impl Checks<'_> {
                 .iter()
                 .any(|domain| prefix == *domain || prefix.ends_with(&format!(".{domain}")))
         };
-        let pointer =
-            |list: &str, key: &str| format!("/spec/pod/{list}/{}", key.replace('~', "~0").replace('/', "~1"));
+        let pointer = |list: &str, key: &str| format!("/spec/pod/{list}/{}", reference_token(key));
         for key in overrides.labels.keys() {
             let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
             let chosen_by = key == "app.kubernetes.io/name";

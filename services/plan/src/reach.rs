@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use domain::{Rule, Violation, Violations};
+use domain::{Rule, Violation, Violations, reference_token};
 use resources::render::sorted;
 use resources::{EgressSpec, IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, ServiceSpec, names};
 
@@ -120,7 +120,7 @@ fn is_below(name: &str, suffix: &str) -> bool {
 
 pub(crate) fn check_keys(pointer: &str, keys: &BTreeMap<String, String>, violations: &mut Violations) {
     for key in keys.keys() {
-        let pointer = format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
+        let pointer = format!("{pointer}/{}", reference_token(key));
         let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
         if prefix == names::GROUP || key == names::LABEL_MANAGED_BY {
             let detail = format!("keys below {} belong to the operator", names::GROUP);

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use domain::catalogue::{self, InstanceType, Repository};
-use domain::{Rule, Violation, Violations};
+use domain::{Rule, Violation, Violations, reference_token};
 use resources::render::sorted;
 use resources::{
     CredentialsSpec, DeletionPolicy, Exposure, InstructionSpec, PodOverrides, QuestDB, QuestDBSpec,
@@ -256,7 +256,7 @@ fn check_storage(storage: &StorageSpec, violations: &mut Violations) {
 
 fn check_config(config: &BTreeMap<String, String>, violations: &mut Violations) {
     for (key, value) in config {
-        let pointer = format!("/spec/config/{}", key.replace('~', "~0").replace('/', "~1"));
+        let pointer = format!("/spec/config/{}", reference_token(key));
         let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
         if key.is_empty() || !key.bytes().all(good) {
             let detail = "a key has lower-case letters, digits, '.', '_' and '-'";

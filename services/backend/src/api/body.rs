@@ -3,7 +3,7 @@
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
-use domain::{Rule, Violation};
+use domain::{Rule, Violation, reference_token};
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
@@ -87,7 +87,7 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
     use serde_path_to_error::Segment;
     path.iter().fold(String::new(), |pointer, segment| match segment {
         Segment::Seq { index } => format!("{pointer}/{index}"),
-        Segment::Map { key } => format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1")),
+        Segment::Map { key } => format!("{pointer}/{}", reference_token(key)),
         Segment::Enum { .. } | Segment::Unknown => pointer,
     })
 }

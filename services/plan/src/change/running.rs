@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use domain::catalogue;
+use domain::{catalogue, reference_token};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use resources::{ChangeMeans, names};
@@ -161,7 +161,7 @@ impl Running {
 
 /// The field of a key of server.conf.
 pub(crate) fn field_of(key: &str) -> String {
-    format!("{FIELD}{}", key.replace('~', "~0").replace('/', "~1"))
+    format!("{FIELD}{}", reference_token(key))
 }
 
 /// A hash of everything else in a template: what the operator chooses and nobody is restarted for. Which machine it is for is

@@ -1,6 +1,7 @@
 //! What is to be read beside changes and steps: that no step is planned is no promise that nothing would change.
 
 use domain::dry_run::Line;
+use domain::reference_token;
 use resources::{QuestDB, QuestDBSpec, RunState};
 use serde_json::Value;
 
@@ -85,7 +86,7 @@ fn add_differing(path: &str, (one, other): (&Value, &Value), fields: &mut Vec<St
             let keys = one.keys().chain(other.keys().filter(|key| !one.contains_key(*key)));
             for key in keys {
                 let of = |value: &serde_json::Map<String, Value>| value.get(key).cloned().unwrap_or_default();
-                let path = format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"));
+                let path = format!("{path}/{}", reference_token(key));
                 add_differing(&path, (&of(one), &of(other)), fields);
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use domain::dry_run::{self, Line};
+use domain::reference_token;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -242,7 +243,7 @@ impl Question {
 
 /// The place of an annotation, as a JSON pointer.
 fn pointer(annotation: &str) -> String {
-    format!("/metadata/annotations/{}", annotation.replace('~', "~0").replace('/', "~1"))
+    format!("/metadata/annotations/{}", reference_token(annotation))
 }
 
 #[cfg(test)]
