@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use resources::{ChangeMeans, names};
 
 use super::running::{Running, digest, is_stranded};
-use crate::planner::World;
+use crate::planner::{World, is_on, pinned};
 use crate::secrets::Taking;
 use crate::upgrade::has_failed;
 use crate::{Kind, Target, build};
@@ -111,9 +111,8 @@ fn is_given_up(world: &World<'_>, pod: &Pod) -> bool {
 
 /// The machine that the database is pinned to, if the pod runs there and was made for it.
 fn pin_of(world: &World<'_>, pod: &Pod) -> Option<String> {
-    let pin = crate::planner::pinned(world.observed)?;
-    let on = pod.spec.as_ref()?.node_name.as_ref()?;
+    let pin = pinned(world.observed)?;
     let label = |node: &Node| node.metadata.labels.as_ref()?.get(names::LABEL_NODE).cloned();
-    let node = world.observed.children.nodes.iter().find(|node| node.metadata.name.as_ref() == Some(on))?;
+    let node = world.observed.children.nodes.iter().find(|node| is_on(pod, node))?;
     (label(node).as_ref() == Some(&pin)).then_some(pin)
 }

@@ -6,6 +6,7 @@ use resources::names;
 
 use super::machine::is_ready;
 use super::reach::is_leaving;
+use super::workload::is_on;
 use crate::{Validated, build};
 
 /// How long a kubelet may be silent before its machine is ended without its help: as long as Kubernetes itself waits.
@@ -28,11 +29,10 @@ const OF_STATE: &str = "node.kubernetes.io/";
 /// Whether a pod was told to stop, had all the time that it was given, and is on a Node that has not been ready for so long
 /// that nobody there is expected to stop anything.
 pub(super) fn is_abandoned(pod: &Pod, node: &Node, at: Timestamp) -> bool {
-    let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
     // The API server puts the grace period into it.
     let end = pod.metadata.deletion_timestamp.as_ref();
     let is_over = end.is_some_and(|end| at.duration_since(end.0) >= MARGIN);
-    is_over && on.is_some() && on == node.metadata.name.as_ref() && is_silent(node, at)
+    is_over && is_on(pod, node) && is_silent(node, at)
 }
 
 fn is_silent(node: &Node, at: Timestamp) -> bool {

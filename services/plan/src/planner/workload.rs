@@ -183,6 +183,7 @@ pub fn pod_serves(pod: &Pod) -> bool {
     pod::is(pod, "Ready")
 }
 
+/// Whether a pod is on a Node.
 pub(crate) fn is_on(pod: &Pod, node: &Node) -> bool {
     let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
     on.is_some() && on == node.metadata.name.as_ref()
