@@ -91,6 +91,7 @@ pub(super) fn of_instance<'a>(world: &World<'a>, instance: &Instance) -> Option<
     world.observed.children.nodes.iter().find(|node| is_of(node, instance))
 }
 
+/// Whether a Node is said to be ready.
 pub(crate) fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")

@@ -9,6 +9,7 @@ use resources::{NodeStatus, QuestDB, QuestDBStatus, StepState, StepStatus, Volum
 use super::name::{self, endpoints};
 use super::{Outcome, reach};
 use crate::change::image_of_pod;
+use crate::planner::is_ready;
 use crate::tagged::instance_of;
 use crate::upgrade::version_of;
 use crate::{Goal, Part, State, pod_is_ready, serving};
@@ -88,7 +89,6 @@ fn node(status: &mut QuestDBStatus, outcome: &Outcome<'_>, instance: Option<&Ins
     };
     let mut nodes = outcome.observed.children.nodes.iter();
     let of_instance = nodes.find(|node| instance_of(node) == Some(instance.id.as_str()));
-    let conditions = of_instance.and_then(|node| node.status.as_ref()?.conditions.as_deref());
     status.node = Some(NodeStatus {
         name: of_instance.and_then(|node| node.metadata.name.clone()),
         ip: instance.private_ip.map(|address| address.to_string()),
@@ -96,9 +96,7 @@ fn node(status: &mut QuestDBStatus, outcome: &Outcome<'_>, instance: Option<&Ins
         instance_type: Some(instance.instance_type.clone()),
         image: Some(instance.image.clone()),
         zone: Some(instance.zone.clone()),
-        ready: conditions.is_some_and(|conditions| {
-            conditions.iter().any(|found| found.type_ == "Ready" && found.status == "True")
-        }),
+        ready: of_instance.is_some_and(|node| is_ready(node)),
     });
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, PodCondition};
 
-use crate::planner::is_on;
+use crate::planner::{is_on, is_ready};
 use crate::pod::{condition, is, is_through, preparing, questdb, refuses, waiting_for};
 
 /// Ends after which nobody hopes for the next start.
@@ -59,9 +59,8 @@ pub(crate) fn has_failed(pod: &Pod) -> bool {
 pub(super) fn may_be_judged(pod: &Pod, nodes: &[Arc<Node>], started_at: Timestamp) -> bool {
     let made = pod.metadata.creation_timestamp.as_ref();
     let node = nodes.iter().find(|node| is_on(pod, node));
-    let mut conditions = node.iter().filter_map(|node| node.status.as_ref()?.conditions.as_ref()).flatten();
     made.is_some_and(|made| made.0.duration_since(started_at) >= -SKEW)
-        && conditions.any(|found| found.type_ == "Ready" && found.status == "True")
+        && node.is_some_and(|node| is_ready(node))
 }
 
 /// Why a pod that has not served will not.
