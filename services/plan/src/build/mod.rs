@@ -26,6 +26,7 @@ pub(crate) use machine::security_group_name;
 pub use machine::{launch, node_labels, node_value, security_group, security_group_rules};
 pub use monitor::monitor;
 pub use network_policy::network_policy;
+pub(crate) use persistent_volume::kind_of;
 pub use persistent_volume::{claim, new_volume, persistent_volume};
 pub use restorer::Copied;
 pub use secret::{drawn_key, secret};

@@ -2,7 +2,7 @@
 
 use cloud::{NewVolume, Role, Volume, VolumeKind, VolumeSnapshot, key};
 use domain::catalogue;
-use resources::{VolumeType, names};
+use resources::{StorageSpec, VolumeType, names};
 use serde_json::json;
 
 use super::gibibytes;
@@ -14,10 +14,7 @@ const DRIVER: &str = "ebs.csi.aws.com";
 /// What EC2 is asked for.
 pub fn new_volume(validated: &Validated, zone: &str, copy: Option<&VolumeSnapshot>) -> NewVolume {
     let storage = &validated.storage;
-    let (kind, throughput) = match storage.volume_type {
-        VolumeType::Gp3 => (VolumeKind::Gp3, Some(storage.throughput)),
-        VolumeType::Io2 => (VolumeKind::Io2, None),
-    };
+    let (kind, throughput) = kind_of(storage);
     let tags = validated.subject.owner(Role::Volume).tags().named(validated.subject.display());
     // What it holds was written by QuestDB of the same major version, whatever is asked for before that starts on it.
     let tags = match copy.filter(|_| catalogue::is_comparable(&validated.version)) {
@@ -36,6 +33,14 @@ pub fn new_volume(validated: &Validated, zone: &str, copy: Option<&VolumeSnapsho
             Some(basis) => tags.with(key::BASIS, basis),
             None => tags,
         },
+    }
+}
+
+/// As which type EC2 is asked for a disk, and with which throughput where that type has one to be chosen.
+pub(crate) fn kind_of(storage: &StorageSpec) -> (VolumeKind, Option<u32>) {
+    match storage.volume_type {
+        VolumeType::Gp3 => (VolumeKind::Gp3, Some(storage.throughput)),
+        VolumeType::Io2 => (VolumeKind::Io2, None),
     }
 }
 

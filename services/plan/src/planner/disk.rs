@@ -1,13 +1,13 @@
 //! The disk: made once, in the machine's zone; grown in place.
 
 use cloud::{
-    Instance, InstanceId, ModificationState, Owner, Role, Volume, VolumeChange, VolumeKind,
-    VolumeModification, VolumeState, key,
+    Instance, InstanceId, ModificationState, Owner, Role, Volume, VolumeChange, VolumeModification,
+    VolumeState, key,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use resources::{QuestDB, StepState, VolumeType, names};
+use resources::{QuestDB, StepState, names};
 
 use super::existing::Disk;
 use super::machine::{generation_of, is_of, was_launched_before};
@@ -317,10 +317,7 @@ fn words(change: &VolumeChange) -> String {
 /// What is left to change of a volume.
 pub(crate) fn change(validated: &Validated, volume: &Volume) -> VolumeChange {
     let storage = &validated.storage;
-    let (kind, throughput) = match storage.volume_type {
-        VolumeType::Gp3 => (VolumeKind::Gp3, Some(storage.throughput)),
-        VolumeType::Io2 => (VolumeKind::Io2, None),
-    };
+    let (kind, throughput) = build::kind_of(storage);
     let differs = |found: Option<u32>| found.is_some() && found != throughput;
     // A type is asked for with all that it has: EC2 would choose the rest, and take the next change only hours later.
     let becomes = volume.kind != kind;
