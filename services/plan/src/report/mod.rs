@@ -144,21 +144,15 @@ pub fn is_judged(resource: &QuestDB) -> bool {
 /// The status of a resource whose pass broke off because the API server does not let us do something, or AWS not look at it;
 /// nothing else is said anew.
 pub fn denied(resource: &QuestDB, what: &str, now: Timestamp) -> QuestDBStatus {
-    let mut status = resource.status.clone().unwrap_or_default();
-    let generation = resource.metadata.generation.unwrap_or_default();
-    status.observed_generation = Some(generation);
-    conditions::show(&mut status, generation, now);
+    let (mut status, generation) = of_this(resource, now);
     conditions::deny(&mut status, what, generation, now);
     status
 }
 
 /// The status of a resource of which it is not clear which database it stands for. Nothing was touched.
 pub fn unidentified(resource: &QuestDB, what: &str, now: Timestamp) -> QuestDBStatus {
-    let mut status = resource.status.clone().unwrap_or_default();
-    let generation = resource.metadata.generation.unwrap_or_default();
-    status.observed_generation = Some(generation);
+    let (mut status, generation) = of_this(resource, now);
     status.phase = Some(resources::Phase::Degraded);
-    conditions::show(&mut status, generation, now);
     conditions::contest(&mut status, what, generation, now);
     status
 }
@@ -174,7 +168,7 @@ pub fn is_suspended(resource: &QuestDB) -> bool {
 /// The status of a resource for which nothing is done: what waits, and nothing else than before. Without a plan it is not
 /// even known yet which database it stands for.
 pub fn suspended(resource: &QuestDB, plan: Option<&Plan>, now: Timestamp) -> QuestDBStatus {
-    let mut status = resource.status.clone().unwrap_or_default();
+    let (mut status, generation) = of_this(resource, now);
     let changes = plan.map_or_else(Vec::new, |plan| plan.changes.clone());
     status.pending = change::pending(resource, changes, now);
     let mut text = format!("nothing is done until the annotation {} is taken off", names::PAUSE_RECONCILE);
@@ -186,9 +180,6 @@ pub fn suspended(resource: &QuestDB, plan: Option<&Plan>, now: Timestamp) -> Que
     if !waits.is_empty() {
         text = format!("{text}; meanwhile: {}", waits.join("; "));
     }
-    let generation = resource.metadata.generation.unwrap_or_default();
-    status.observed_generation = Some(generation);
-    conditions::show(&mut status, generation, now);
     conditions::suspend(&mut status, &text, generation, now);
     last_copy::suspend(&mut status, resource, plan, now);
     status
@@ -202,14 +193,20 @@ pub fn refused(
     violations: &Violations,
     now: Timestamp,
 ) -> QuestDBStatus {
-    let mut status = resource.status.clone().unwrap_or_default();
-    let generation = resource.metadata.generation.unwrap_or_default();
-    status.observed_generation = Some(generation);
-    conditions::show(&mut status, generation, now);
+    let (mut status, generation) = of_this(resource, now);
     untouched::judge(&mut status, seen, generation, now);
     conditions::refuse(&mut status, &violations.to_string(), generation, now);
     status.phase = Some(resources::Phase::Degraded);
     status
+}
+
+/// What was said before, as a report on the spec of now in a namespace that can be seen, and the generation of that spec.
+fn of_this(resource: &QuestDB, now: Timestamp) -> (QuestDBStatus, i64) {
+    let mut status = resource.status.clone().unwrap_or_default();
+    let generation = resource.metadata.generation.unwrap_or_default();
+    status.observed_generation = Some(generation);
+    conditions::show(&mut status, generation, now);
+    (status, generation)
 }
 
 /// Everything that a report rests on.
