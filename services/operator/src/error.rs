@@ -265,6 +265,12 @@ impl Error {
         matches!(source.as_ref(), kube::Error::Api(status) if status.code == 422)
     }
 
+    /// Whether the API server says that what was asked for is not there.
+    pub(crate) fn is_missing(&self) -> bool {
+        let Self::Kubernetes { source, .. } = self else { return false };
+        matches!(source.as_ref(), kube::Error::Api(status) if status.code == 404)
+    }
+
     /// Whether it is a refused precondition: somebody was quicker, and the next look decides anew.
     pub fn is_conflict(&self) -> bool {
         match self {

@@ -97,7 +97,7 @@ pub(crate) async fn release(context: &Context, resource: &QuestDB) -> Result<(),
     let others: Vec<_> = finalizers.into_iter().filter(|finalizer| finalizer != names::FINALIZER).collect();
     let metadata = json!({ "finalizers": others });
     match change(context, resource, "remove the finalizer", metadata).await {
-        Err(Error::Kubernetes { source, .. }) if is_missing(&source) => Ok(()),
+        Err(error) if error.is_missing() => Ok(()),
         other => other.map(drop),
     }
 }
@@ -284,7 +284,7 @@ pub(super) async fn delete(pass: &Pass<'_>, target: &Target) -> Result<(), Error
         ..DeleteParams::background()
     };
     match pass.context.call("delete an object", api.delete(&target.name, &parameters)).await {
-        Err(Error::Kubernetes { source, .. }) if is_missing(&source) => Ok(()),
+        Err(error) if error.is_missing() => Ok(()),
         // Nothing but the uid was asked for.
         Err(error) if error.is_conflict() && target.resource_version.is_none() => Ok(()),
         other => other.map(drop),
@@ -333,8 +333,4 @@ fn namespaced<K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope
 
 fn clustered<K: kube::Resource<DynamicType = (), Scope = ClusterResourceScope>>() -> ApiResource {
     ApiResource::erase::<K>(&())
-}
-
-pub(crate) fn is_missing(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404)
 }

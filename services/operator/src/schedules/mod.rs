@@ -13,7 +13,6 @@ use plan::snapshot;
 use resources::names::snapshot::LABEL_SCHEDULE;
 use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleStatus};
 
-use crate::apply::kubernetes::is_missing;
 use crate::context::Context;
 use crate::error::Error;
 use crate::metrics::MISSED;
@@ -178,7 +177,7 @@ impl Schedules {
         let api = self.snapshots(resource);
         let removal = self.context.call("remove a snapshot", api.delete(name, &parameters));
         match self.context.within_lease(removal).await {
-            Err(Error::Kubernetes { source, .. }) if is_missing(&source) => return Ok(()),
+            Err(error) if error.is_missing() => return Ok(()),
             other => other?,
         };
         let note = format!("removed QuestDBSnapshot {name}, which retention does not keep");

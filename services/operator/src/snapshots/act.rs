@@ -9,7 +9,6 @@ use resources::{QuestDBSnapshot, Seen};
 use serde_json::{Value, json};
 
 use super::Snapshots;
-use crate::apply::kubernetes::is_missing;
 use crate::database::{self, Door};
 use crate::error::Error;
 use crate::write;
@@ -179,7 +178,7 @@ async fn drop_finalizer(
     let finalizers = resource.metadata.finalizers.clone().unwrap_or_default();
     let others: Vec<_> = finalizers.into_iter().filter(|finalizer| finalizer != name).collect();
     let done = match merge(snapshots, resource, "remove a finalizer", json!({ "finalizers": others })).await {
-        Err(Error::Kubernetes { source, .. }) if is_missing(&source) => Ok(Done::Gone),
+        Err(error) if error.is_missing() => Ok(Done::Gone),
         other => other,
     };
     // While the debt stands, what is known of whose the checkpoint is stands with it.

@@ -273,9 +273,7 @@ impl Snapshots {
         let before = resource.status.as_ref().and_then(|status| status.phase);
         let report = QuestDBSnapshot { status: Some(status.clone()), ..resource.clone() };
         let written = match write::status(&self.context, &report).await {
-            Err(Error::Kubernetes { source, .. }) if crate::apply::kubernetes::is_missing(&source) => {
-                return Ok(None);
-            }
+            Err(error) if error.is_missing() => return Ok(None),
             other => other?,
         };
         runtime::failpoint::hit(act::STEP, resource.metadata.name.as_deref().unwrap_or_default()).await;
