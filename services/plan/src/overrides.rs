@@ -19,7 +19,7 @@ use resources::{
 
 use self::amounts::{LEAST, beside};
 use crate::pod;
-use crate::reach::check_keys;
+use crate::reach::{check_keys, prefix_of};
 
 pub(crate) use self::amounts::{Amounts, amounts, amounts_of_questdb, fit, mebibytes};
 
@@ -103,7 +103,7 @@ impl Checks<'_> {
         };
         let pointer = |list: &str, key: &str| format!("/spec/pod/{list}/{}", reference_token(key));
         for key in overrides.labels.keys() {
-            let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
+            let prefix = prefix_of(key);
             let chosen_by = key == "app.kubernetes.io/name";
             if chosen_by || (system(prefix) && prefix != "app.kubernetes.io") {
                 self.say(
@@ -114,7 +114,7 @@ impl Checks<'_> {
             }
         }
         for key in overrides.annotations.keys() {
-            let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
+            let prefix = prefix_of(key);
             if system(prefix) && prefix.contains(".security.") {
                 let detail = "an annotation that would loosen what a container is held by";
                 self.say(pointer("annotations", key), Rule::Conflict, detail);

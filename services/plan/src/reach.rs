@@ -121,7 +121,7 @@ fn is_below(name: &str, suffix: &str) -> bool {
 pub(crate) fn check_keys(pointer: &str, keys: &BTreeMap<String, String>, violations: &mut Violations) {
     for key in keys.keys() {
         let pointer = format!("{pointer}/{}", reference_token(key));
-        let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
+        let prefix = prefix_of(key);
         if prefix == names::GROUP || key == names::LABEL_MANAGED_BY {
             let detail = format!("keys below {} belong to the operator", names::GROUP);
             violations.push(Violation::new(&pointer, Rule::Conflict, detail));
@@ -130,6 +130,11 @@ pub(crate) fn check_keys(pointer: &str, keys: &BTreeMap<String, String>, violati
             violations.push(Violation::new(&pointer, Rule::Format, detail));
         }
     }
+}
+
+/// What stands before the slash of a key: nothing in one without.
+pub(crate) fn prefix_of(key: &str) -> &str {
+    key.split_once('/').map_or("", |(prefix, _)| prefix)
 }
 
 /// Whether a text can be the key of a label, an annotation or a taint.
