@@ -188,6 +188,8 @@ pub mod condition {
 pub mod reason {
     /// The cluster's definition of a kind of object lacks a field that is to be written.
     pub const OLD_DEFINITION: &str = "OldDefinition";
+    /// Not everything of the namespace can be seen, and nothing is decided for its databases.
+    pub const NAMESPACE_UNSEEN: &str = "NamespaceUnseen";
     /// A machine did not become a Node of the cluster in its time, or has its database and is none any more.
     pub const NOT_JOINED: &str = "NotJoined";
     /// The Node of a machine was not ready for some time.

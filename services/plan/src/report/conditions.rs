@@ -10,7 +10,7 @@ use crate::few::few;
 use crate::{Elsewhere, Goal, Part, State};
 
 /// Reason of what is said only while the namespace cannot be seen.
-const UNSEEN: &str = "NamespaceUnseen";
+const UNSEEN: &str = names::reason::NAMESPACE_UNSEEN;
 
 /// What is said of the name of a database that serves without one.
 const NAMELESS: &str =

@@ -121,7 +121,7 @@ fn every_reason_has_a_row_and_no_other() {
     spoken_of.retain(|word| !NO_REASONS.contains(word));
     // Those that others look for have names.
     spoken_of.extend(resources::names::reason::OF_MACHINES);
-    spoken_of.insert(resources::names::reason::OLD_DEFINITION);
+    spoken_of.extend([resources::names::reason::OLD_DEFINITION, resources::names::reason::NAMESPACE_UNSEEN]);
     assert_eq!(reasons(CONDITIONS), spoken_of);
     let mut of_snapshots = spoken(&SPEAKERS_OF_SNAPSHOTS);
     of_snapshots.extend([snapshot::WHOLE.0, snapshot::COPY_GONE]);
