@@ -89,6 +89,8 @@ pub(crate) struct Database {
     is_believed: bool,
     pub(crate) wants: Wants,
     pub(crate) phase: Option<Phase>,
+    /// Whether it has a trouble of its own that does not heal by itself: that may be so in every phase.
+    pub(crate) is_degraded: bool,
     /// What a machine of it lacks to take it, by the place of that reason among all: a text would take more than all else here.
     lack: Option<u8>,
     pub(crate) leaving: Leaving,
@@ -153,6 +155,7 @@ impl Brief<QuestDB> for Database {
                 copy: plan::schedule::awaits_copy(resource),
             },
             phase: resource.status.as_ref().and_then(|status| status.phase),
+            is_degraded: is_degraded(resource),
             lack: lack(resource),
             leaving: leaving(resource),
         }
@@ -168,6 +171,14 @@ impl Database {
     pub(crate) fn lack(&self) -> Option<&'static str> {
         names::reason::OF_MACHINES.get(usize::from(self.lack?)).copied()
     }
+}
+
+/// That its namespace cannot be seen is no trouble of its own, and is counted apart.
+fn is_degraded(resource: &QuestDB) -> bool {
+    let mut conditions = resource.status.iter().flat_map(|status| &status.conditions);
+    let degraded =
+        conditions.find(|found| found.type_ == names::condition::DEGRADED && found.status == "True");
+    degraded.is_some_and(|found| found.reason != names::reason::NAMESPACE_UNSEEN)
 }
 
 fn lack(resource: &QuestDB) -> Option<u8> {
@@ -281,6 +292,30 @@ mod tests {
         assert_eq!(goes_on, since("2026-01-01T00:10:00Z"));
         let only_asked = purged(|object| object["metadata"]["generation"] = json!(3));
         assert_eq!(only_asked, Leaving::Asked, "what was said is of the wish before");
+    }
+
+    #[test]
+    fn what_does_not_heal_by_itself_is_known_by_the_condition_in_every_phase() {
+        let is_degraded = |phase: &str, [kind, status, reason]: [&str; 3]| {
+            let other = json!({
+                "type": "Ready", "status": "True", "reason": "Serving", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            let mut told = other.clone();
+            for (field, word) in [("type", kind), ("status", status), ("reason", reason)] {
+                told[field] = json!(word);
+            }
+            let status = json!({ "phase": phase, "conditions": [other, told] });
+            database(|object| object["status"] = status).is_degraded
+        };
+        for phase in ["Ready", "Pausing", "Paused", "Deleting", "Deleted", "Degraded"] {
+            assert!(is_degraded(phase, ["Degraded", "True", "StrangeMachine"]), "{phase}");
+            assert!(!is_degraded(phase, ["Degraded", "False", "AsExpected"]), "{phase}");
+            assert!(!is_degraded(phase, ["Conflict", "True", "Identity"]), "{phase}");
+            let unseen = ["Degraded", "True", names::reason::NAMESPACE_UNSEEN];
+            assert!(!is_degraded(phase, unseen), "{phase}: it is counted apart");
+        }
+        assert!(!database(|_| {}).is_degraded, "nothing is said of it yet");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::kept::brief::{Database, Leaving};
 #[derive(Clone)]
 pub(crate) struct Census {
     databases: Shown<Labels>,
+    degraded: Gauge,
     unseen: Gauge,
     unjoined: Shown<Labels>,
     deleting: Gauge,
@@ -28,6 +29,10 @@ impl Census {
         let number = |name: &str, help: &str| metrics.register(name, help, Gauge::default());
         Self {
             databases: Shown::new(metrics, "slipway_databases", "Databases, by phase"),
+            degraded: number(
+                "slipway_databases_degraded",
+                "Databases with a trouble that does not heal by itself, whatever their phase",
+            ),
             unseen: number(
                 "slipway_databases_unseen",
                 "Databases on which nothing is decided, because not everything of their namespace can be seen",
@@ -57,11 +62,12 @@ impl Census {
 
     /// All databases.
     pub(crate) fn databases<'a>(&self, known: impl Iterator<Item = &'a Database>, now: Timestamp) {
-        let (mut deleting, mut oldest) = (0, 0);
+        let (mut degraded, mut deleting, mut oldest) = (0, 0, 0);
         let mut phases = BTreeMap::<_, i64>::new();
         let mut unjoined = BTreeMap::<_, i64>::from(names::reason::OF_MACHINES.map(|reason| (reason, 0)));
         for database in known {
             *phases.entry(database.phase.map_or("Pending", Phase::as_str)).or_default() += 1;
+            degraded += i64::from(database.is_degraded);
             if let Some(reason) = database.lack() {
                 *unjoined.entry(reason).or_default() += 1;
             }
@@ -74,6 +80,7 @@ impl Census {
             oldest = oldest.max(age);
         }
         self.databases.show(by_word("phase", phases));
+        self.degraded.set(degraded);
         self.unjoined.show(by_word("reason", unjoined));
         self.deleting.set(deleting);
         self.oldest_deleting.set(oldest);

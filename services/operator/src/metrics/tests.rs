@@ -180,6 +180,32 @@ fn what_is_being_taken_away_is_counted_with_its_age() {
 }
 
 #[test]
+fn what_does_not_heal_by_itself_is_counted_in_every_phase() {
+    let told = |phase: &str, status: &str, reason: &str| {
+        database(|object| {
+            object["status"]["phase"] = json!(phase);
+            let said = &mut object["status"]["conditions"][0];
+            for (field, word) in [("type", "Degraded"), ("status", status), ("reason", reason)] {
+                said[field] = json!(word);
+            }
+        })
+    };
+    let known = [
+        told("Degraded", "True", "Pod"),
+        told("Ready", "True", "StrangeMachine"),
+        told("Pausing", "True", "PodStop"),
+        told("Ready", "True", "NamespaceUnseen"),
+        told("Ready", "False", "AsExpected"),
+        database(|_| {}),
+    ];
+    let count =
+        |known: &[Database]| text(|measures| measures.census.databases(known.iter(), Timestamp::UNIX_EPOCH));
+    check(&count(&known), "slipway_databases_degraded 3");
+    check(&count(&known), "slipway_databases{phase=\"Degraded\"} 1");
+    check(&count(&known[3..]), "slipway_databases_degraded 0");
+}
+
+#[test]
 fn machines_that_cannot_take_their_database_are_counted_by_what_is_said_of_them() {
     let told = |kind: &str, reason: &str| {
         database(|object| {

@@ -362,6 +362,24 @@ fn a_text_that_cannot_be_read_is_an_object_that_is_not_seen() {
     }
 }
 
+#[test]
+fn what_a_database_said_before_a_start_is_known_from_the_first_list() {
+    let (store, mut writer) = store::<QuestDB>();
+    let mut said = condition();
+    (said["type"], said["status"]) = (json!("Degraded"), json!("True"));
+    let object = json!({
+        "metadata": metadata(),
+        "spec": { "runState": "Paused", "storage": { "sizeGib": 20 } },
+        "status": { "phase": "Pausing", "conditions": [said] },
+    });
+    let object: QuestDB = serde_json::from_value(object).unwrap();
+    for event in [Event::Init, Event::InitApply(Box::new(object)), Event::InitDone] {
+        writer.take_in(&event);
+    }
+    let known: Vec<bool> = store.briefs().iter().map(|(_, brief)| brief.is_degraded).collect();
+    assert_eq!(known, [true]);
+}
+
 /// There are tens of thousands of them.
 #[test]
 fn little_is_kept_of_an_object_beside_its_text() {
