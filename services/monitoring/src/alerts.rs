@@ -164,6 +164,19 @@ fn alerts_of_the_operator_keep_clusters_apart() {
     }
 }
 
+/// Of a pause that hangs the phase says only that it is being stopped.
+#[test]
+fn one_alert_calls_for_databases_in_trouble_by_their_condition_and_their_phase() {
+    let of_trouble = ["slipway_databases", "slipway_databases_degraded"];
+    let asks = |alert: &Value| -> BTreeSet<String> {
+        let asked = asked(text(alert, "alert"), text(alert, "expr"));
+        asked.selectors.into_iter().filter_map(|selector| selector.name).collect()
+    };
+    let mut found: Vec<_> = alerts(OPERATOR).iter().map(asks).collect();
+    found.retain(|names| of_trouble.iter().any(|name| names.contains(*name)));
+    assert_eq!(found, [BTreeSet::from(of_trouble.map(str::to_owned))], "no trouble calls twice");
+}
+
 #[test]
 fn every_alert_asks_for_what_is_measured() {
     for (file, table) in with_tables() {
