@@ -60,10 +60,15 @@ impl Schedules {
             due.remove.clear();
         }
         let own = all_of(&found);
-        if let Err(error) = self.act(resource, &own, &due).await.and(looked) {
+        // First: what may not be made for want of room is made once there is some. What may not be removed keeps nothing from being made.
+        let removed = self.remove_surplus(resource, &own, &due).await;
+        let made = self.make(resource, &due).await;
+        let is_made = made.is_ok();
+        if let Err(error) = made.and(removed).and(looked) {
             if !error.is_conflict() {
                 let text = error.stable();
-                self.report(resource, &schedule::failed(resource, &due, &text, now)).await?;
+                let left = Due { create: due.create.filter(|_| !is_made), ..due };
+                self.report(resource, &schedule::failed(resource, &left, &text, now)).await?;
                 self.context.events.wrong(resource, "ScheduleFailed", text).await;
             }
             return Err(error);
@@ -78,21 +83,23 @@ impl Schedules {
         Ok(if acted { Next::Soon(AFTER_STEP) } else { Next::Rest(until(&due, now)) })
     }
 
-    async fn act(
+    async fn remove_surplus(
         &self,
         resource: &QuestDBSnapshotSchedule,
         own: &[&QuestDBSnapshot],
         due: &Due,
     ) -> Result<(), Error> {
-        // First: what may not be made for want of room is made once there is some.
         for name in &due.remove {
             self.remove(resource, own, name).await?;
             done(resource).await;
         }
-        if let Some(time) = due.create {
-            self.create(resource, &schedule::snapshot(resource, time)).await?;
-            done(resource).await;
-        }
+        Ok(())
+    }
+
+    async fn make(&self, resource: &QuestDBSnapshotSchedule, due: &Due) -> Result<(), Error> {
+        let Some(time) = due.create else { return Ok(()) };
+        self.create(resource, &schedule::snapshot(resource, time)).await?;
+        done(resource).await;
         Ok(())
     }
 

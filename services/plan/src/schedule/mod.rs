@@ -221,8 +221,14 @@ fn name_for(schedule: &str, time: Timestamp) -> String {
     format!("{schedule}-{}", time.strftime("%Y%m%d%H%M"))
 }
 
-/// What is said of a schedule after a pass that could not do what was due: everything else stays as it was, so that the
-/// time is not let pass. A pass that can takes it back.
+/// The latest time that needs no more thought, for the status. The schedule's own beginning is no time of it.
+fn noted(schedule: &QuestDBSnapshotSchedule, due: &Due) -> Option<Time> {
+    let begun = schedule.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    due.considered.filter(|time| Some(*time) != begun).map(Time)
+}
+
+/// What is said of a schedule after a pass that could not do what was due, of which what was done is left out: everything else stays
+/// as it was, so that a time whose snapshot could not be made is not let pass. A pass that can takes it back.
 pub fn failed(
     schedule: &QuestDBSnapshotSchedule,
     due: &Due,
@@ -237,6 +243,10 @@ pub fn failed(
         Some(time) => format!("the snapshot for {time} could not be made or what it replaces removed"),
         None => "snapshots that retention does not keep could not be removed".to_owned(),
     };
+    // One that was let pass is told by who notes it.
+    if due.create.is_none() && !due.let_pass {
+        status.last_time = noted(schedule, due).or(status.last_time);
+    }
     let word = no("Failed", &format!("{what}, and it is tried again: {failure}"));
     put(&mut status.conditions, condition::READY, word, (generation, now));
     status
@@ -262,10 +272,7 @@ pub fn status(
     let next = due.ok().filter(|_| !schedule.spec.suspend).and_then(|due| due.next);
     status.next_time = next.map(Time);
     if let Ok(due) = due {
-        // The schedule's own beginning is no time of it.
-        let begun = schedule.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let considered = due.considered.filter(|time| Some(*time) != begun);
-        status.last_time = considered.map(Time).or(status.last_time);
+        status.last_time = noted(schedule, due).or(status.last_time);
         // Who made it may have ended before it said so.
         let name = schedule.metadata.name.as_deref().unwrap_or_default();
         let last = due.considered.map(|time| name_for(name, time));

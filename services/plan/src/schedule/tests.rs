@@ -399,6 +399,19 @@ fn what_could_not_be_done_is_told_until_it_can_and_its_time_waits() {
     assert_eq!(after.conditions.len(), 1);
 }
 
+#[test]
+fn what_was_made_is_noted_although_something_else_could_not_be_done() {
+    let schedule = schedule(&json!({ "startingDeadlineSeconds": 600 }));
+    // One that is let pass is noted by the pass that tells of it; before the first there is nothing to note.
+    for (time, is_made) in [("05:00", true), ("05:00", false), ("05:30", false), ("00:30", false)] {
+        let now = format!("2026-01-01T{time}:00Z");
+        let mut due = decide(&schedule, &[], &now);
+        due.create = due.create.filter(|_| !is_made);
+        let told = failed(&schedule, &due, "remove a snapshot: forbidden", at(&now));
+        assert_eq!(told.last_time, is_made.then(|| Time(at(&now))), "{time}");
+    }
+}
+
 fn phases() -> impl Strategy<Value = Option<SnapshotPhase>> {
     prop_oneof![Just(SUCCEEDED), Just(FAILED_), Just(Some(SnapshotPhase::Copying)), Just(None)]
 }

@@ -1,5 +1,6 @@
 //! Schedules of snapshots: what they make, what they let pass, and what they keep.
 
+use axum::http::Method;
 use cloud::SnapshotId;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
@@ -13,6 +14,7 @@ use super::rig::PATIENCE;
 use super::snapshots::{Stage, api, copies, make, operator, settled};
 use super::source::{is_told, purge, wish_from};
 use super::subject::Subject;
+use crate::front::{Act, Front};
 
 /// Once a day, about half a day from now, so that no time of the schedule comes while a test runs.
 fn far_from_now() -> String {
@@ -127,6 +129,44 @@ async fn nothing_is_removed_for_a_copy_that_somebody_destroyed() {
     })
     .await;
     assert_eq!(copies(subject).await.len(), 1);
+    stage.end(operator).await;
+}
+
+/// A policy of the cluster protects it, say.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_may_not_be_removed_keeps_none_from_being_made() {
+    let stage = Stage::new().await;
+    let subject = &stage.subject;
+    let lease = subject.rig.lease().await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
+    let kubeconfig = front.kubeconfig(&testkit::scratch());
+    let oldest = "clock-202601010100";
+    front.set(move |seen| {
+        let is_removal = seen.method == Method::DELETE && seen.about().ends_with(oldest);
+        if is_removal { Act::Answer(403, None) } else { Act::Pass }
+    });
+    let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[]);
+    taken_before(subject).await;
+    make_schedule(subject, "clock", 1).await;
+    let third = eventually(2 * PATIENCE, "a third", async || {
+        let all = api(subject).list(&ListParams::default()).await.unwrap().items;
+        let mut names = all.into_iter().filter_map(|one| one.metadata.name);
+        names.find(|name| name.starts_with("clock-") && !name.starts_with("clock-20260101"))
+    })
+    .await;
+    settled(subject, &third, SnapshotPhase::Succeeded).await;
+    eventually(PATIENCE, "a word about what could not be removed", async || {
+        let status = schedules(subject).get("clock").await.unwrap().status?;
+        let ready = status.conditions.iter().find(|one| one.type_ == "Ready")?;
+        (ready.reason == "Failed" && status.last_time.is_some()).then_some(())
+    })
+    .await;
+    assert_eq!(api(subject).get(oldest).await.unwrap().metadata.deletion_timestamp, None);
+    api(subject).delete(oldest, &DeleteParams::default()).await.unwrap();
+    eventually(PATIENCE, "the oldest gone", async || {
+        api(subject).get_opt(oldest).await.unwrap().is_none().then_some(())
+    })
+    .await;
     stage.end(operator).await;
 }
 
