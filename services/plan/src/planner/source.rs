@@ -13,7 +13,7 @@ use super::World;
 use super::existing::{living, trace_of_a_disk};
 use crate::identity::{is_for, not_allowed};
 use crate::upgrade::{too_old, version_on};
-use crate::{Goal, Observed, Part, Plan, State, Step, Subject, Unseen, Validated};
+use crate::{Goal, Observed, Part, Plan, State, Step, Subject, Unseen, Validated, build, pod};
 
 /// What EC2 shows of a source.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +58,25 @@ fn is_inherited(resource: &QuestDB, validated: &Validated, observed: &Observed, 
 
 fn has_served(resource: &QuestDB) -> bool {
     resource.status.as_ref().is_some_and(|status| status.version.is_some())
+}
+
+/// The disk, if it was made from a copy, which QuestDB has to restore before it serves: for this database, or for one that was there
+/// before it and may have left it before anything was started on it. The source of that one is known no more; a tag that the disk was
+/// made with tells of the copy, and whether it was restored is found on the disk itself.
+pub(super) fn copied(world: &World<'_>) -> Option<build::Copied> {
+    let disk = living(&world.observed.account.volumes).next()?;
+    let is_own = world.validated.storage.source.as_ref().is_some_and(StorageSource::is_copy);
+    let may_be_untouched = || !has_served(world.resource) || restores(world.observed);
+    let is_inherited = disk.tags.get(key::BASIS).is_some() && may_be_untouched();
+    (is_own || is_inherited).then(|| build::Copied::of(disk)).flatten()
+}
+
+/// Whether pods begin with having a copy restored: they do so for as long as their StatefulSet is there.
+fn restores(observed: &Observed) -> bool {
+    let set = observed.children.stateful_set.as_deref();
+    let pod = set.and_then(|set| set.spec.as_ref()?.template.spec.as_ref());
+    let mut first = pod.into_iter().flat_map(|pod| pod.init_containers.iter().flatten());
+    first.any(|container| container.name == pod::RESTORE)
 }
 
 /// What a database that never had a disk starts with.

@@ -9,7 +9,7 @@ use resources::names;
 
 use super::World;
 use super::child::{ensure, lost_labels};
-use super::{emptied, going, home, ready, shut_out, unmade, version};
+use super::{emptied, going, home, ready, shut_out, source, unmade, version};
 use crate::change::{image_of_template, is_stranded, is_told, reload};
 use crate::few::few;
 use crate::secrets::Taking;
@@ -57,7 +57,7 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
         // What is beside it comes back with the machine that has room for it: a version that does not start waits for none.
         fitted.overrides.containers.clear();
     }
-    let mut intended = build::stateful_set(&fitted, value, copied(world).as_ref());
+    let mut intended = build::stateful_set(&fitted, value, source::copied(world).as_ref());
     if let Some(record) = world.upgrade.text() {
         intended.body["metadata"]["annotations"][names::UPGRADE] = record.into();
     }
@@ -137,13 +137,6 @@ fn hold_to_what_was_seen(world: &World<'_>, plan: &mut Plan) {
     {
         manifest.body["metadata"]["resourceVersion"] = version.as_str().into();
     }
-}
-
-/// The disk, if it was made from a copy for this database.
-fn copied(world: &World<'_>) -> Option<build::Copied> {
-    let source = world.validated.storage.source.as_ref()?;
-    let disk = super::existing::living(&world.observed.account.volumes).next()?;
-    source.is_copy().then(|| build::Copied::of(disk)).flatten()
 }
 
 /// The wish as far as the machine that is there can carry it: a pod that asks for more would never be scheduled again.

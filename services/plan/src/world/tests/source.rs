@@ -116,6 +116,35 @@ fn a_disk_that_is_there_becomes_the_databases_own_with_what_is_on_it() {
     assert!(world.volumes.is_empty(), "it is the database's own");
 }
 
+/// Whether what its pods begin with is to have a copy restored.
+fn restores(world: &World) -> bool {
+    let set = world.children.stateful_set.as_ref().unwrap().spec.as_ref().unwrap();
+    let first = set.template.spec.as_ref().unwrap().init_containers.as_ref().unwrap();
+    first[0].name == "restore"
+}
+
+/// A resource of that name is made again without a source, or one of another name takes the disk by its id.
+#[test]
+fn a_copy_that_was_left_before_it_was_started_is_restored_for_whoever_goes_on_with_its_disk() {
+    for (by_id, has_served) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut world = fresh_of_copy();
+        tag(&mut world, key::BASIS, "checkpoint:1");
+        settle(&mut world, None, false);
+        become_(&mut world, RunState::Paused);
+        settle(&mut world, None, false);
+        let id = world.volumes[0].id.to_string();
+        let disk = StorageSource { volume_id: Some(id), ..StorageSource::default() };
+        world.resource.spec.storage.source = by_id.then_some(disk);
+        if !has_served {
+            world.resource.status.get_or_insert_default().version = None;
+        }
+        become_(&mut world, RunState::Running);
+        settle(&mut world, None, false);
+        assert!(world.resource.status.as_ref().unwrap().version.is_some());
+        assert_eq!(restores(&world), !has_served, "by its id: {by_id}");
+    }
+}
+
 /// What makes a source one that nothing is made from, and what is said of it.
 type Row<T> = (fn(&mut T), bool, &'static str);
 
