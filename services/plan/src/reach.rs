@@ -152,6 +152,11 @@ pub(crate) fn is_name(name: &str) -> bool {
 }
 
 fn is_prefix(prefix: &str) -> bool {
-    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-    !prefix.is_empty() && prefix.len() <= 253 && prefix.bytes().all(good)
+    prefix.len() <= 253 && prefix.split('.').all(is_label)
+}
+
+/// Whether a text can be a label of a domain, however long it is.
+fn is_label(label: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !label.is_empty() && label.bytes().all(good) && !label.starts_with('-') && !label.ends_with('-')
 }

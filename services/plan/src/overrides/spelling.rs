@@ -35,7 +35,11 @@ mod tests {
             (&["a", "example.com/a:1"], &[" a", "a ", "a b"], is_image),
             (&["a", "1a", "a-1"], &["1", "8-0", "a--b"], is_port),
             (&["a", "A_b.c-1", ".a"], &["a b", ".", "..", "..a", "a/b"], is_entry),
-            (&["a", "example.com/a", "A_b"], &["a b", "/a", "a/", "a.com/b/c"], |key| is_taint(key, None)),
+            (
+                &["a", "example.com/a", "a-b.c/a", "A_b"],
+                &["a b", "/a", "a/", "a.com/b/c", "-a.com/b", "a-.com/b", "a..com/b", ".com/b", "com./b"],
+                |key| is_taint(key, None),
+            ),
             (&["", "a", "A_b.c-1"], &["a b", "-a", "a/b"], |value| is_taint("a", Some(value))),
         ];
         for (good, bad, is_good) in table {
