@@ -114,8 +114,12 @@ fn suffix(namespace: &str, settings: &Settings) -> String {
 /// Any number of labels below the suffix, of letters that cannot end the rule that they are written into.
 fn is_below(name: &str, suffix: &str) -> bool {
     let Some(rest) = name.strip_suffix(suffix).and_then(|rest| rest.strip_suffix('.')) else { return false };
-    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    rest.split('.').all(|label| !label.is_empty() && label.len() <= 63 && label.bytes().all(good))
+    rest.split('.').all(is_host_label)
+}
+
+/// Whether a text can be a label of the name of a host. A zone takes others, and whoever looks such a name up gets no answer.
+pub(crate) fn is_host_label(label: &str) -> bool {
+    label.len() <= 63 && is_label(label)
 }
 
 pub(crate) fn check_keys(pointer: &str, keys: &BTreeMap<String, String>, violations: &mut Violations) {

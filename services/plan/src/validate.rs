@@ -328,10 +328,7 @@ fn check_credentials(wish: Option<&CredentialsSpec>, subject: &Subject, violatio
 fn is_below(name: &str, suffix: &str) -> bool {
     let suffix = cloud::normalise_name(suffix);
     let label = name.strip_suffix(&suffix).and_then(|rest| rest.strip_suffix('.'));
-    label.is_some_and(|label| {
-        let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        !label.is_empty() && label.len() <= 63 && label.bytes().all(good)
-    })
+    label.is_some_and(reach::is_host_label)
 }
 
 /// Whether a text is a range of addresses.

@@ -119,8 +119,9 @@ fn wrong_credentials() -> Vec<Wrong> {
 /// A name or an address that nobody could be reached by.
 fn wrong_names() -> Vec<Wrong> {
     let host = "/spec/network/hostname";
-    let labels =
-        ["", "a.b", "a_b", "a b", &"a".repeat(64)].map(|label| json!(format!("{label}.eu.example.com")));
+    let long = "a".repeat(64);
+    let labels = ["", "a.b", "a_b", "a b", "-a", "a-", long.as_str()];
+    let labels = labels.map(|label| json!(format!("{label}.eu.example.com")));
     let names = labels.into_iter().chain([json!("trades.example.org"), json!("eu.example.com")]);
     let ranges =
         ["10.0.0.0/33", "::/129", "10.0.0.0", "10.0.0/8", "10.0.0.0/", "/8", "10.0.0.0/+8", "all", ""];
@@ -139,6 +140,12 @@ fn wrong_reach() -> Vec<Wrong> {
         ("/spec/network/egress", json!({ "cidrs": ["::/129"] }), "/spec/network/egress/cidrs/0", "format"),
         ("/spec/network", json!({ "exposure": "Public" }), "/spec/network/allowedCidrs", "required"),
         ("/spec/network/ingress", json!({ "host": "a.example.com" }), "/spec/network/ingress/host", "format"),
+        (
+            "/spec/network/ingress",
+            json!({ "host": "a-.qdb-acme.apps.example.com" }),
+            "/spec/network/ingress/host",
+            "format",
+        ),
         (
             "/spec/network/ingress",
             json!({ "host": "x.other.apps.example.com" }),
