@@ -7,6 +7,7 @@
 use cloud::{Owner, Role, SnapshotState, Tags, Volume, VolumeSnapshot, VolumeState, key};
 use domain::catalogue::is_downgrade;
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::StatefulSet;
 use resources::{DeletionPolicy, QuestDB, StorageSource};
 
 use super::World;
@@ -62,19 +63,20 @@ fn has_served(resource: &QuestDB) -> bool {
 
 /// The disk, if it was made from a copy, which QuestDB has to restore before it serves: for this database, or for one that was there
 /// before it and may have left it before anything was started on it. The source of that one is known no more; a tag that the disk was
-/// made with tells of the copy, and whether it was restored is found on the disk itself.
+/// made with tells of the copy, and whether it was restored is found on the disk itself. Pods begin as they began for as long as their
+/// StatefulSet is there: nobody is restarted for a report that was lost.
 pub(super) fn copied(world: &World<'_>) -> Option<build::Copied> {
     let disk = living(&world.observed.account.volumes).next()?;
     let is_own = world.validated.storage.source.as_ref().is_some_and(StorageSource::is_copy);
-    let may_be_untouched = || !has_served(world.resource) || restores(world.observed);
+    let set = world.observed.children.stateful_set.as_deref();
+    let may_be_untouched = || set.map_or_else(|| !has_served(world.resource), restores);
     let is_inherited = disk.tags.get(key::BASIS).is_some() && may_be_untouched();
     (is_own || is_inherited).then(|| build::Copied::of(disk)).flatten()
 }
 
-/// Whether pods begin with having a copy restored: they do so for as long as their StatefulSet is there.
-fn restores(observed: &Observed) -> bool {
-    let set = observed.children.stateful_set.as_deref();
-    let pod = set.and_then(|set| set.spec.as_ref()?.template.spec.as_ref());
+/// Whether pods begin with having a copy restored.
+fn restores(set: &StatefulSet) -> bool {
+    let pod = set.spec.as_ref().and_then(|set| set.template.spec.as_ref());
     let mut first = pod.into_iter().flat_map(|pod| pod.init_containers.iter().flatten());
     first.any(|container| container.name == pod::RESTORE)
 }

@@ -142,6 +142,10 @@ fn a_copy_that_was_left_before_it_was_started_is_restored_for_whoever_goes_on_wi
         settle(&mut world, None, false);
         assert!(world.resource.status.as_ref().unwrap().version.is_some());
         assert_eq!(restores(&world), !has_served, "by its id: {by_id}");
+        // Nobody is restarted for a report that was lost.
+        world.resource.status = None;
+        settle(&mut world, None, false);
+        assert_eq!(restores(&world), !has_served, "by its id: {by_id}");
     }
 }
 
