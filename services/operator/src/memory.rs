@@ -290,11 +290,16 @@ impl Memories {
         entries.get(uid)?.held.iter().find(rests).map(|held| held.failure.clone())
     }
 
-    /// How long it takes until one of the parts that rest is tried again.
-    pub(crate) fn rests_for(&self, uid: &str) -> Option<Duration> {
+    /// How long it takes until one of the parts is tried again that rest under this wish: those that `rested` when the pass began, and
+    /// those that failed in it. One whose time had come before, and that no plan has tried since, would have it looked at all the time.
+    pub(crate) fn rests_for(&self, uid: &str, generation: i64, rested: &[Part]) -> Option<Duration> {
         let entries = self.lock();
-        let until = entries.get(uid)?.held.iter().map(|held| held.until).min()?;
-        Some(until.saturating_duration_since(Instant::now()))
+        let now = Instant::now();
+        let counts = |held: &&Held| {
+            held.generation == generation && (now < held.until || rested.contains(&held.failure.part))
+        };
+        let until = entries.get(uid)?.held.iter().filter(counts).map(|held| held.until).min()?;
+        Some(until.saturating_duration_since(now))
     }
 
     /// A part went well.

@@ -263,6 +263,7 @@ fn next(
     let waiting: Vec<(Part, &str)> = waiting.collect();
     let together = |pause| waits::together(pause, context.memories.led_for());
     let only_for = |part| waiting.iter().all(|(waiting, _)| *waiting == part);
+    let rest = || context.memories.rests_for(uid, validated.generation, &observed.memory.resting);
     Next::Soon(match (acted, !waiting.is_empty()) {
         (true, _) if context.watches.unseen_whole(Some(&validated.subject.namespace)).is_some() => {
             unshown(runtime::backoff::random_share())
@@ -272,20 +273,24 @@ fn next(
         (false, true) if only_for(Part::Tuning) && matches!(work, Work::Holding | Work::GivenUp) => {
             together(OPTIMIZING.min(context.resync))
         }
-        (false, true) => while_waiting(context, validated, &waiting),
+        (false, true) => while_waiting(context, validated, &waiting, rest()),
         (false, false) if written.applied.failures.is_empty() => together(BROKEN),
-        (false, false) => context.memories.rests_for(uid).unwrap_or(BROKEN).clamp(AT_WORK, BROKEN),
+        (false, false) => rest().unwrap_or(BROKEN).clamp(AT_WORK, BROKEN),
     })
 }
 
 /// When to look again at one that only waits, for these parts. That one of them is done may be told by nothing else; where others wait
-/// for their turns meanwhile, it is noticed later.
-fn while_waiting(context: &Context, validated: &Validated, parts: &[(Part, &str)]) -> Duration {
+/// for their turns meanwhile, it is noticed later. A part that `rests` beside them is tried again in its time.
+fn while_waiting(
+    context: &Context,
+    validated: &Validated,
+    parts: &[(Part, &str)],
+    rests: Option<Duration>,
+) -> Duration {
     let (memories, uid) = (&context.memories, &validated.subject.uid);
     let waited = memories.waits.lasted(uid, validated.generation, parts, Instant::now());
     let pause = waits::pause(waited, context.work.is_behind(), context.resync, memories.led_for());
-    // A part that rests beside them is tried again in its time.
-    memories.rests_for(uid).map_or(pause, |rests| pause.min(rests)).max(AT_WORK)
+    rests.map_or(pause, |rests| pause.min(rests)).max(AT_WORK)
 }
 
 /// What could not be seen of a database as it should be, and what nobody tells of.

@@ -126,31 +126,46 @@ fn what_rests_is_not_tried_before_its_time_unless_the_wish_changes() {
     assert_eq!(memories.held("a", 2, Part::Tuning), None, "another wish may be accepted at once");
     let resting = |generation| memories.recall("a", generation).resting;
     assert_eq!((resting(1), resting(2)), (vec![Part::Tuning], Vec::new()));
-    let left = |memories: &Memories| memories.rests_for("a").unwrap();
-    assert!(left(&memories) > RATIONED / 2);
+    let left = |generation| memories.rests_for("a", generation, &[Part::Tuning]);
+    assert!(left(1).unwrap() > RATIONED / 2);
     // Once its time has come it is tried again by itself.
     memories.lock().get_mut("a").unwrap().held[0].until = Instant::now();
     assert_eq!((memories.held("a", 1, Part::Tuning), resting(1)), (None, Vec::new()));
-    assert_eq!(memories.rests_for("a"), Some(Duration::ZERO));
+    assert_eq!(left(1), Some(Duration::ZERO));
     memories.hold("a", 2, failure(true), false);
-    assert!(left(&memories) <= Duration::from_secs(15));
+    assert!(left(2).unwrap() <= Duration::from_secs(15));
     memories.went_well("a", Part::Config);
     assert!(memories.held("a", 2, Part::Tuning).is_some());
     memories.went_well("a", Part::Tuning);
-    assert_eq!((memories.held("a", 2, Part::Tuning), memories.rests_for("a")), (None, None));
+    assert_eq!((memories.held("a", 2, Part::Tuning), left(2)), (None, None));
 }
 
 #[test]
 fn what_rested_under_another_wish_has_nobody_look_sooner() {
     let memories = Memories::default();
+    let left = |generation| memories.rests_for("a", generation, &[Part::Tuning]);
     memories.hold("a", 1, failure(false), false);
-    assert!(memories.rests_for("a").unwrap() <= Duration::from_secs(1));
+    assert!(left(1).unwrap() <= Duration::from_secs(1));
+    assert_eq!(left(2), None, "nothing has failed under this one");
     memories.hold("a", 2, Failure { part: Part::Candidate, ..failure(false) }, true);
-    assert!(memories.rests_for("a").unwrap() > RATIONED / 2);
+    assert!(left(2).unwrap() > RATIONED / 2);
     // Of two that rest under one wish the first counts.
     memories.hold("a", 2, failure(false), false);
-    assert!(memories.rests_for("a").unwrap() <= Duration::from_secs(1));
+    assert!(left(2).unwrap() <= Duration::from_secs(1));
     assert!(memories.held("a", 2, Part::Candidate).is_some());
+}
+
+#[test]
+fn what_no_plan_tries_any_more_has_nobody_look_sooner() {
+    let memories = Memories::default();
+    memories.hold("a", 1, failure(false), true);
+    memories.lock().get_mut("a").unwrap().held[0].until = Instant::now();
+    assert_eq!(memories.rests_for("a", 1, &[]), None, "it had come before the pass, which did not try it");
+    let ended = memories.rests_for("a", 1, &[Part::Tuning]);
+    assert_eq!(ended, Some(Duration::ZERO), "its time came during the pass, and the next one tries it");
+    // Another one that failed beside it keeps its own time.
+    memories.hold("a", 1, Failure { part: Part::Candidate, ..failure(false) }, true);
+    assert!(memories.rests_for("a", 1, &[]).unwrap() > RATIONED / 2);
 }
 
 #[test]
