@@ -1,16 +1,23 @@
 //! Whether the API server answered the request of a watch. Of a kind that does not change a watch says nothing for hours, and
 //! one that nobody serves says as little: its answer tells them apart.
+//!
+//! And that a watch which ends as soon as it is answered is not begun again without a pause: its end is no error, so nothing else
+//! would keep it from being begun hundreds of times a second, as before a proxy that cuts every answer short.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use kube::Client;
 use kube::client::Body;
 use tokio::sync::Notify;
 
+use super::pauses::{Failure, Pauses};
+
 /// How long the API server may take to begin an answer, to a list as to a watch: it queues a request for less.
 pub(super) const ANSWER: Duration = Duration::from_secs(30);
+/// A watch that has lasted for less has ended at once: less than it ever lasts because it was asked to end.
+pub(super) const AT_ONCE: Duration = Duration::from_millis(500);
 
 /// That requests of one watch were answered with success. Clones share what is known.
 #[derive(Clone, Default)]
@@ -33,17 +40,44 @@ impl Answers {
     }
 }
 
-/// A client for one watch, of which it is told when the API server answers. What is not answered within `limit` breaks.
-pub(super) fn heeded(client: &Client, limit: Duration) -> (Client, Answers) {
+/// When the watch was answered that was begun last, unless something was asked since; and the pauses after those that ended at once.
+#[derive(Default)]
+struct Ends {
+    answered: Option<Instant>,
+    pauses: Pauses,
+}
+
+impl Ends {
+    /// How long a request that is to be sent at `now` waits; a watch that has lasted for less than `at_once` ended at once.
+    fn pause(&mut self, watches: bool, (now, at_once): (Instant, Duration), share: f64) -> Option<Duration> {
+        let answered = self.answered.take().filter(|_| watches)?;
+        let ended_at_once = now.saturating_duration_since(answered) < at_once;
+        ended_at_once.then(|| self.pauses.after(Failure::Broke, now, share))
+    }
+}
+
+fn lock(ends: &Mutex<Ends>) -> MutexGuard<'_, Ends> {
+    ends.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A client for one watch, of which it is told when the API server answers. What is not answered within `limit` breaks; a watch that
+/// lasts for less than `at_once` is begun again after a pause.
+pub(super) fn heeded(client: &Client, limit: Duration, at_once: Duration) -> (Client, Answers) {
     let answers = Answers::default();
-    let (inner, told) = (client.clone(), answers.clone());
+    let (inner, told, ends) = (client.clone(), answers.clone(), Arc::<Mutex<Ends>>::default());
     let service = tower::service_fn(move |request: http::Request<Body>| {
-        let (inner, told) = (inner.clone(), told.clone());
+        let (inner, told, ends) = (inner.clone(), told.clone(), Arc::clone(&ends));
         async move {
             let watches = is_watch(request.uri());
+            let share = runtime::backoff::random_share();
+            let pause = lock(&ends).pause(watches, (Instant::now(), at_once), share);
+            if let Some(pause) = pause {
+                tokio::time::sleep(pause).await;
+            }
             let answer = tokio::time::timeout(limit, inner.send(request)).await;
             let answer = answer.map_err(|_| Box::new(Late(limit)))??;
             if watches && answer.status().is_success() {
+                lock(&ends).answered = Some(Instant::now());
                 told.0.notify_one();
             }
             Ok::<_, tower::BoxError>(answer)
@@ -69,8 +103,37 @@ mod tests {
     const LIMIT: Duration = Duration::from_millis(50);
 
     fn api(answer: fn(bool) -> Answer) -> (Api<ConfigMap>, Answers) {
-        let (client, answers) = heeded(&played::client(move |_, watches| answer(watches)), LIMIT);
+        let (client, answers) = heeded(&played::client(move |_, watches| answer(watches)), LIMIT, AT_ONCE);
         (Api::all(client), answers)
+    }
+
+    #[test]
+    fn a_watch_that_ends_at_once_is_begun_again_ever_more_seldom_and_no_other() {
+        let (mut ends, mut now) = (Ends::default(), Instant::now());
+        let mut pause = |watches, lasted: Duration| {
+            ends.answered = Some(now);
+            now += lasted;
+            let pause = ends.pause(watches, (now, AT_ONCE), 1.0).unwrap_or_default();
+            now += pause;
+            pause.as_secs()
+        };
+        let short = AT_ONCE / 2;
+        assert_eq!([pause(true, AT_ONCE), pause(false, short)], [0, 0], "it lasted, and a list is asked for");
+        assert_eq!([(); 6].map(|()| pause(true, short)), [1, 2, 4, 8, 15, 15]);
+        assert_eq!(pause(true, Duration::from_mins(5)), 0, "it lasts again");
+        assert_eq!(pause(true, short), 1, "and ends at once much later");
+        assert_eq!(ends.pause(true, (now, AT_ONCE), 1.0), None, "none was answered since");
+    }
+
+    #[tokio::test]
+    async fn the_next_request_of_a_watch_that_ended_at_once_is_held_back() {
+        let server = played::client(|_, _| Answer::Silence);
+        let (client, _) = heeded(&server, ANSWER, Duration::from_hours(1));
+        let (maps, parameters) = (Api::<ConfigMap>::all(client), WatchParams::default());
+        let begin = || maps.watch(&parameters, "1");
+        assert!(begin().await.is_ok());
+        let again = tokio::time::timeout(LIMIT, begin()).await;
+        assert!(again.is_err(), "it is begun again at once");
     }
 
     #[tokio::test]

@@ -29,7 +29,7 @@ impl<K> Source<K> {
         place: Option<String>,
         api: impl FnOnce(Client, Option<&str>) -> Api<K>,
     ) -> Self {
-        let (client, answers) = answer::heeded(client, answer::ANSWER);
+        let (client, answers) = answer::heeded(client, answer::ANSWER, answer::AT_ONCE);
         Self { api: api(client, place.as_deref()), answers, place }
     }
 
