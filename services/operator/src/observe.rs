@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use cloud::{Holdings, Protection, Role, Select, Snapshot, SnapshotId, TagFilter, VolumeId, key};
 use kube::Api;
-use kube::runtime::reflector::ObjectRef;
 use plan::{Account, Dns, Goal, Observed, Plan, Source, Subject, Validated};
 use resources::{Phase, QuestDB, QuestDBSnapshot, Seen};
 
@@ -28,10 +27,12 @@ pub(crate) async fn observe(
     resource: &QuestDB,
     validated: &Validated,
 ) -> Result<Observed, Error> {
-    let looks = strays::begin(context, resource, validated);
-    let observed = everything(context, resource, validated, looks).await;
-    if looks && observed.is_err() {
-        context.strays.suspect(&ObjectRef::from_obj(resource));
+    let look = strays::begin(context, resource, validated);
+    let observed = everything(context, resource, validated, look.is_some()).await;
+    if let Some(look) = look
+        && observed.is_ok()
+    {
+        look.done();
     }
     observed
 }

@@ -49,14 +49,43 @@ impl Strays {
         self.lock().insert(Key::to(resource), false);
     }
 
+    /// A look begins. What leaves a watch meanwhile is noted for the next one.
+    fn look(&self, resource: ObjectRef<QuestDB>) -> Begun {
+        self.none_left(&resource);
+        Begun { strays: self.clone(), resource, is_done: false }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, bool>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether a pass has to look for what left our watches. To be asked before the watches' stores are read: what leaves them
+/// A look that has begun. One that is dropped before it is done, by an error as much as by a panic of its pass, has found nothing out:
+/// what may be missing is looked for again.
+pub(crate) struct Begun {
+    strays: Strays,
+    resource: ObjectRef<QuestDB>,
+    is_done: bool,
+}
+
+impl Begun {
+    /// What is missing was looked for.
+    pub(crate) fn done(mut self) {
+        self.is_done = true;
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.strays.suspect(&self.resource);
+        }
+    }
+}
+
+/// A look for what left our watches, if a pass has to take one. To be asked before the watches' stores are read: what leaves them
 /// later is noted again, for the next pass.
-pub(crate) fn begin(context: &Context, resource: &QuestDB, validated: &Validated) -> bool {
+pub(crate) fn begin(context: &Context, resource: &QuestDB, validated: &Validated) -> Option<Begun> {
     let reference = ObjectRef::from_obj(resource);
     let status = resource.status.as_ref();
     // Of one that never served nothing can be missing, and one at rest was complete when it came to rest.
@@ -66,10 +95,7 @@ pub(crate) fn begin(context: &Context, resource: &QuestDB, validated: &Validated
         Some(suspected) => suspected,
         None => served && (wanted || !is_settled(resource)),
     };
-    if looks {
-        context.strays.none_left(&reference);
-    }
-    looks
+    looks.then(|| context.strays.look(reference))
 }
 
 /// Completes what was observed by what our watches do not show any more, where a pass has to.
@@ -227,5 +253,20 @@ mod tests {
         strays.suspect(&one);
         strays.forget_all();
         assert!(strays.lock().is_empty());
+    }
+
+    #[test]
+    fn a_look_that_is_broken_off_has_found_nothing_out() {
+        let (strays, one) = (Strays::default(), ObjectRef::<QuestDB>::new("a").within("n"));
+        let look = strays.look(one.clone());
+        assert_eq!(strays.suspected(&one), Some(false));
+        drop(look);
+        assert_eq!(strays.suspected(&one), Some(true));
+        strays.look(one.clone()).done();
+        assert_eq!(strays.suspected(&one), Some(false));
+        let look = strays.look(one.clone());
+        strays.suspect(&one);
+        look.done();
+        assert_eq!(strays.suspected(&one), Some(true), "something left a watch meanwhile");
     }
 }
