@@ -193,7 +193,8 @@ where
     let config = config.timeout(ends);
     let begin = move || {
         let lasts = lasts.mul_f64(0.75 + runtime::backoff::random_share() / 2.0);
-        let told = watcher::watcher(api.clone(), config.clone());
+        let (api, config) = (api.clone(), config.clone());
+        let told = one_after_the_other(move || watcher::watcher(api.clone(), config.clone()));
         let told = told.map(|told| told.map(|event| boxed::of(event, Box::new)));
         (pauses::paced(told).boxed(), Instant::now() + lasts)
     };
@@ -216,6 +217,31 @@ where
             end.as_mut().reset(until);
         }
     })
+}
+
+/// What the watches tell that `begin` makes: the next one begins, with a list, once the API server does not go on with the one before it
+/// where that was, because it has forgotten it. kube itself lists anew only when that is told within a watch, and would ask for the same
+/// for ever otherwise.
+fn one_after_the_other<K, S>(
+    begin: impl Fn() -> S + Send + 'static,
+) -> impl Stream<Item = Result<Event<K>, Error>> + Send + 'static
+where
+    K: Send + 'static,
+    S: Stream<Item = Result<Event<K>, Error>> + Send + 'static,
+{
+    let first = begin().boxed();
+    futures::stream::unfold((first, begin), |(mut stream, begin)| async move {
+        let told = stream.next().await?;
+        if is_forgotten(&told) {
+            stream = begin().boxed();
+        }
+        Some((told, (stream, begin)))
+    })
+}
+
+/// Whether the API server does not begin a watch because it has forgotten what the watch knew.
+fn is_forgotten<K>(told: &Result<Event<K>, Error>) -> bool {
+    matches!(told, Err(Error::WatchStartFailed(kube::Error::Api(status))) if status.code == 410)
 }
 
 /// Never, once nobody can tell any more.

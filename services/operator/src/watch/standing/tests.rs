@@ -173,6 +173,25 @@ async fn a_watch_that_died_without_a_word_is_begun_again_where_it_was() {
 }
 
 #[tokio::test]
+async fn a_watch_that_is_not_begun_where_it_was_begins_with_a_list() {
+    let begun = AtomicU64::new(0);
+    let client = played::client(move |_, watches| {
+        if !watches {
+            return listed(50);
+        }
+        if begun.fetch_add(1, Ordering::SeqCst) > 0 {
+            return Answer::Silence;
+        }
+        let gone = json!({ "kind": "Status", "status": "Failure", "message": "too old", "reason": "Expired", "code": 410 });
+        Answer::Is(410, gone)
+    });
+    let told = watch(Api::<ConfigMap>::all(client), watcher::Config::default(), Standing::default().anew());
+    let complete =
+        told.filter(|event| std::future::ready(matches!(event, Ok(Event::InitDone)))).take(2).count();
+    assert_eq!(tokio::time::timeout(PATIENCE, complete).await, Ok(2));
+}
+
+#[tokio::test]
 async fn no_watch_goes_on_for_ever_without_a_list() {
     let client = played::client(|_, watches| if watches { Answer::Silence } else { listed(50) });
     let anew = Anew { lasts: Duration::from_millis(100), ..Standing::default().anew() };
