@@ -22,7 +22,7 @@ pub use reload::{Reload, Setting};
 pub(crate) use reload::reload;
 pub(crate) use running::{
     Running, field_of, image_of_pod, image_of_template, is_stranded, keyring_of_pod, keyring_of_template,
-    takes_host_ports, template_digest,
+    restart_in_force, takes_host_ports, template_digest,
 };
 
 /// A difference between what is asked for and what is.

@@ -81,7 +81,6 @@ pub(crate) fn reload(world: &World<'_>) -> Option<Reload> {
     let annotations = [
         (names::CHECKSUM.to_owned(), Some(build::checksum(world.validated, &pin))),
         (names::RUNNING.to_owned(), Some(wished.text())),
-        // A restart that is not asked for any more asks for none.
         (names::RESTART.to_owned(), world.validated.restart_nonce.clone()),
         (names::CONFIG.to_owned(), None),
         (names::CONFIG_REFUSED.to_owned(), None),

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::Change;
 use super::reload::FIELD;
 use crate::secrets::Keyring;
-use crate::{Validated, build, overrides, pod};
+use crate::{Children, Validated, build, overrides, pod};
 
 /// The field by which other credentials are told.
 pub(super) const CREDENTIALS: &str = "/spec/credentials";
@@ -180,6 +180,15 @@ pub(crate) fn keyring_of_template(set: Option<&StatefulSet>) -> Keyring {
 /// Which credentials a pod says it was started with; `None` of one that an older operator had made.
 pub(crate) fn keyring_of_pod(pod: &Pod) -> Option<Keyring> {
     Running::read(pod.metadata.annotations.as_ref()).map(Running::keyring)
+}
+
+/// The restart that QuestDB was started for last or, while it has no pod, that of the one that its StatefulSet makes next.
+pub(crate) fn restart_in_force(children: &Children) -> Option<String> {
+    let running = match children.pod.as_deref() {
+        Some(pod) => Running::read(pod.metadata.annotations.as_ref()),
+        None => Running::of_template(children.stateful_set.as_deref()),
+    };
+    running?.restart_nonce
 }
 
 /// Whether a pod takes ports of its machine, as it says of itself. One that an older operator had made counts as one that does: its

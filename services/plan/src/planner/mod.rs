@@ -38,7 +38,7 @@ use cloud::{Role, Tags, key};
 use resources::{QuestDB, names};
 
 use crate::Mistagged;
-use crate::change::changes;
+use crate::change::{changes, restart_in_force};
 use crate::report::are_copies_outdated;
 use crate::secrets::{Choice, Keyring, choose};
 use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated, upgrade};
@@ -79,7 +79,9 @@ pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, sett
     // Which ports there are follows from which credentials there are.
     let choice = &choose(validated, observed);
     let keyring = Keyring::of(&observed.children, choice);
-    let mut in_force = Validated { keyring, ..validated.clone() };
+    // Nobody is restarted because a restart that was made is not asked for any more.
+    let restart_nonce = validated.restart_nonce.clone().or_else(|| restart_in_force(&observed.children));
+    let mut in_force = Validated { keyring, restart_nonce, ..validated.clone() };
     let upgrade = upgrade::decide(resource, &in_force, observed, choice);
     if upgrade.image != in_force.image {
         upgrade::version_of(&upgrade.image).clone_into(&mut in_force.version);

@@ -277,6 +277,31 @@ fn what_was_carried_out_is_not_pending_any_more() {
 }
 
 #[test]
+fn a_restart_that_was_made_and_is_not_asked_for_any_more_is_none() {
+    let mut world = serving();
+    spec(&mut world, |spec| spec.restart_nonce = Some("once".to_owned()));
+    settle(&mut world, None, false);
+    for (nonce, restarts) in [(None, false), (Some("once"), false), (None, false), (Some("twice"), true)] {
+        let before = world.pod_uid();
+        spec(&mut world, |spec| spec.restart_nonce = nonce.map(str::to_owned));
+        assert_eq!(told(&planned(&world)).is_empty(), !restarts, "{nonce:?}");
+        settle(&mut world, None, false);
+        check_serving(&world, None);
+        assert_eq!(world.pod_uid() != before, restarts, "{nonce:?}");
+    }
+    // Nor does what brings along another restart forget it: the same text is no new one.
+    spec(&mut world, |spec| {
+        spec.restart_nonce = None;
+        spec.config.clear();
+    });
+    settle(&mut world, None, false);
+    let before = world.pod_uid();
+    spec(&mut world, |spec| spec.restart_nonce = Some("twice".to_owned()));
+    settle(&mut world, None, false);
+    assert_eq!(world.pod_uid(), before);
+}
+
+#[test]
 fn what_serves_is_ready_until_it_is_stopped() {
     let mut stops = 0;
     for (name, happen, _) in ROWS {

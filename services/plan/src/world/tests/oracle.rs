@@ -334,7 +334,7 @@ fn status(world: &World) -> Value {
 }
 
 /// Fields that count, hashes over such, and what only those have who have served before.
-const COUNTED: [&str; 17] = [
+const COUNTED: [&str; 18] = [
     "uid",
     "resourceVersion",
     "generation",
@@ -348,6 +348,7 @@ const COUNTED: [&str; 17] = [
     names::secret::DRAWN,
     names::UPGRADE,
     names::SERVED_FROM,
+    names::RESTART,
     "deletionTimestamp",
     "creationTimestamp",
     "lastTransitionTime",
@@ -359,9 +360,11 @@ fn plain(value: &mut Value) {
         Value::Object(map) => {
             map.retain(|key, _| !COUNTED.contains(&key.as_str()));
             if let Some(Value::String(running)) = map.get_mut(names::RUNNING) {
-                // Which revision of the credentials it read counts too.
+                // Which revision of the credentials it read counts too, and for which restart it was started last is the past.
                 let mut parsed: Value = serde_json::from_str(running).unwrap();
-                parsed.as_object_mut().unwrap().remove("credentials");
+                for past in ["credentials", "restartNonce"] {
+                    parsed.as_object_mut().unwrap().remove(past);
+                }
                 *running = parsed.to_string();
             }
             map.values_mut().for_each(plain);

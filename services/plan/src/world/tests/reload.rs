@@ -79,8 +79,6 @@ fn a_restart_that_is_taken_back_with_it_is_none() {
     });
     settle(&mut world, None, false);
     assert_eq!((world.pod_uid(), world.reloads), (before, 1));
-    let pod = world.children.pod.as_ref().unwrap();
-    assert!(!pod.metadata.annotations.as_ref().unwrap().contains_key(names::RESTART));
 }
 
 #[test]

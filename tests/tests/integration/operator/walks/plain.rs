@@ -56,8 +56,9 @@ fn drop_field(value: &mut Value, pointer: &str, field: &str) {
 }
 
 fn plain_annotations(annotations: &mut Map<String, Value>) {
-    // What became of the last upgrade, which Secrets at which version were read last, and that it has served before: the past.
-    for past in [names::UPGRADE, secret::TAKEN_FROM, names::SERVED_FROM] {
+    // What became of the last upgrade, which Secrets at which version were read last, that it has served before, and for which
+    // restart it was started last: the past.
+    for past in [names::UPGRADE, secret::TAKEN_FROM, names::SERVED_FROM, names::RESTART] {
         annotations.remove(past);
     }
     // Hashes over the names of the database and of its machine, and a text that is drawn for other credentials.
@@ -73,6 +74,7 @@ fn plain_annotations(annotations: &mut Map<String, Value>) {
     }
     if let Some(value) = annotations.get_mut(names::RUNNING) {
         *value = parsed(value);
+        drop_field(value, "", "restartNonce");
         // The drawn text again.
         if let Some(revision) = value.get_mut("credentials") {
             *revision = json!("there");
