@@ -171,6 +171,13 @@ pub(super) fn target<'a>(world: &World<'a>, plan: &mut Plan, home: &Home<'a, '_>
     }
 }
 
+/// What is said of a move that is wanted while nobody can go on with it: it is not done.
+pub(super) fn waits(world: &World<'_>, plan: &mut Plan) {
+    if home::serving(world.resource, world.observed).is_some_and(|home| is_wanted(world, home)) {
+        plan.wait(Part::Candidate, "first comes what the database needs where it is");
+    }
+}
+
 /// The Node of the next machine, once nothing is left to prepare and the move stands in status.
 fn prepared<'a>(world: &World<'a>, plan: &mut Plan, next: &Instance) -> Option<&'a Arc<Node>> {
     match &next.state {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cloud::{InstanceState, key};
+use cloud::{InstanceState, Volume, key};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -89,6 +89,37 @@ fn the_old_machine_serves_until_the_next_is_ready_and_is_ended_when_left() {
     assert_eq!((world.volumes[0].id.clone(), world.volumes[0].tags.get(key::GENERATION)), (disk, Some("2")));
     check_end(&world, "moved");
     assert_eq!(told(&world, condition::MOVING).unwrap().0, "False");
+}
+
+#[test]
+fn a_move_is_not_said_to_be_done_while_something_else_comes_first() {
+    type Edit = fn(&mut World);
+    let edits: [(&str, Edit); 3] = [
+        ("another configuration", |world| change(world, |spec| spec.config.clear())),
+        ("a Service that is gone", |world| world.children.service = None),
+        ("two disks", |world| {
+            let copy = Volume { id: "vol-copy".into(), attachments: Vec::new(), ..world.volumes[0].clone() };
+            world.volumes.push(copy);
+        }),
+    ];
+    for (what, edit) in edits {
+        let mut world = half_moved();
+        assert_eq!(told(&world, condition::MOVING).unwrap().0, "True", "{what}");
+        let began = |world: &World| {
+            let steps = &world.resource.status.as_ref().unwrap().steps;
+            steps.iter().find(|step| step.name == "candidate").and_then(|step| step.started_at.clone())
+        };
+        let before = began(&world);
+        edit(&mut world);
+        pass(&mut world, &mut 0, None, false);
+        let (said, reason, text) = told(&world, condition::MOVING).unwrap();
+        assert_eq!((said.as_str(), reason.as_str()), ("True", "Preparing"), "{what}: {text}");
+        assert!(text.contains("comes") && before.is_some() && began(&world) == before, "{what}: {text}");
+        world.volumes.truncate(1);
+        settle(&mut world, None, false);
+        check_end(&world, what);
+        assert_eq!(running(&world), [of("2", "m7i.xlarge")], "{what}");
+    }
 }
 
 #[test]
