@@ -160,6 +160,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
 /// Nobody can say which disk is the database's, or that it is to have one: what serves does so all the same, and that is told.
 fn leave_alone(world: &World<'_>, plan: &mut Plan) {
     plan.say(Part::Node, State::Pending);
+    workload::told(world, plan);
     moving::waits(world, plan);
     if !nameless(world, plan) {
         plan.say(Part::Dns, State::Pending);

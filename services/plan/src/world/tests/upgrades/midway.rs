@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use cloud::Volume;
 use jiff::SignedDuration;
 use resources::names::{self, condition};
 use resources::{RunState, UpgradeResult, UpgradeStatus};
@@ -42,6 +43,35 @@ fn what_has_begun_once_is_remembered_when_its_pod_is_replaced() {
     }
     assert!(is_started(&world, "10.0.0") && last(&world).result == UpgradeResult::Running);
     assert!(told_of_upgrade(&world).contains("ErrImagePull"), "{}", told_of_upgrade(&world));
+}
+
+/// A pass while two disks carry the tags of the database.
+fn pass_with_two_disks(world: &mut World) {
+    let copy = Volume { id: "vol-copy".into(), attachments: Vec::new(), ..world.volumes[0].clone() };
+    world.volumes.push(copy);
+    pass(world, &mut 0, None, false);
+    world.volumes.truncate(1);
+}
+
+#[test]
+fn what_becomes_of_another_version_is_told_while_nobody_knows_which_disk_is_meant() {
+    let mut world = serving();
+    wish_for(&mut world, "10.0.0");
+    until(&mut world, |world| !world.snapshots.is_empty());
+    pass_with_two_disks(&mut world);
+    let (status, text) = told(&world, condition::UPGRADE_IN_PROGRESS);
+    assert_eq!(status, "True", "{text}");
+    settle(&mut world, None, false);
+    check_end(&world, "upgraded");
+    assert!(is_started(&world, "10.0.0"));
+
+    wish_for(&mut world, "9.3.4");
+    pass(&mut world, &mut 0, None, false);
+    pass_with_two_disks(&mut world);
+    let (status, text) = told(&world, condition::CONFIG_ACCEPTED);
+    assert!(status == "False" && text.contains("10.0.0 has written"), "{status}: {text}");
+    settle(&mut world, None, false);
+    check_end(&world, "refused");
 }
 
 #[test]
