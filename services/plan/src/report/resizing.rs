@@ -27,6 +27,9 @@ pub(super) fn told(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word
         (Some(State::Running(text)), _) if asked => Some(yes("Modifying", text)),
         // What is waited for without a change of the disk is its file system.
         (Some(State::Running(text)), _) => Some(yes("Growing", text)),
+        (None, _) if outcome.is_done(Part::VolumeRemoval) => {
+            known.map(|_| no("Done", "the disk is destroyed"))
+        }
         // Whoever is paused in the middle of it goes on later; how far EC2 came meanwhile, nobody asks.
         (None, _) if stops && known.is_some_and(is_optimizing) => Some(no("Done", AS_ASKED)),
         (None, _) => as_said(status, condition::VOLUME_RESIZING),

@@ -103,3 +103,16 @@ fn a_child_that_cannot_be_written_holds_back_the_pod_and_not_the_disk() {
     settle(&mut world, None, false);
     check_serving(&world, None);
 }
+
+#[test]
+fn a_change_of_a_disk_that_was_destroyed_meanwhile_is_not_said_to_go_on() {
+    let mut world = serving();
+    wish(&mut world, 2, |spec| spec.storage.size_gib = 80);
+    pass(&mut world, &mut 0, None, false);
+    assert_eq!(told(&world, condition::VOLUME_RESIZING).0, "True");
+    wish(&mut world, 3, |spec| spec.run_state = RunState::Purged);
+    settle(&mut world, None, false);
+    assert_eq!(phase(&world), Some(Phase::Deleted));
+    let (status, reason, message) = told(&world, condition::VOLUME_RESIZING);
+    assert_eq!((status, reason), ("False", "Done"), "{message}");
+}
