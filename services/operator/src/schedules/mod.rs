@@ -68,7 +68,7 @@ impl Schedules {
             if !error.is_conflict() {
                 let text = error.stable();
                 let left = Due { create: due.create.filter(|_| !is_made), ..due };
-                self.report(resource, &schedule::failed(resource, &left, &text, now)).await?;
+                self.report(resource, &schedule::failed(resource, &own, &left, &text, now)).await?;
                 self.context.events.wrong(resource, "ScheduleFailed", text).await;
             }
             return Err(error);

@@ -227,10 +227,19 @@ fn noted(schedule: &QuestDBSnapshotSchedule, due: &Due) -> Option<Time> {
     due.considered.filter(|time| Some(*time) != begun).map(Time)
 }
 
+/// The snapshot of that time, if there is one or it is being made: who made it may have ended before it said so.
+fn last_made(schedule: &QuestDBSnapshotSchedule, own: &[&QuestDBSnapshot], due: &Due) -> Option<String> {
+    let name = schedule.metadata.name.as_deref().unwrap_or_default();
+    let last = name_for(name, due.considered?);
+    let is_there = own.iter().any(|one| one.metadata.name.as_ref() == Some(&last));
+    (due.create.is_some() || is_there).then_some(last)
+}
+
 /// What is said of a schedule after a pass that could not do what was due, of which what was done is left out: everything else stays
 /// as it was, so that a time whose snapshot could not be made is not let pass. A pass that can takes it back.
 pub fn failed(
     schedule: &QuestDBSnapshotSchedule,
+    own: &[&QuestDBSnapshot],
     due: &Due,
     failure: &str,
     now: Timestamp,
@@ -246,6 +255,7 @@ pub fn failed(
     // One that was let pass is told by who notes it.
     if due.create.is_none() && !due.let_pass {
         status.last_time = noted(schedule, due).or(status.last_time);
+        status.last_snapshot = last_made(schedule, own, due).or(status.last_snapshot);
     }
     let word = no("Failed", &format!("{what}, and it is tried again: {failure}"));
     put(&mut status.conditions, condition::READY, word, (generation, now));
@@ -273,12 +283,7 @@ pub fn status(
     status.next_time = next.map(Time);
     if let Ok(due) = due {
         status.last_time = noted(schedule, due).or(status.last_time);
-        // Who made it may have ended before it said so.
-        let name = schedule.metadata.name.as_deref().unwrap_or_default();
-        let last = due.considered.map(|time| name_for(name, time));
-        let is_there = |last: &String| own.iter().any(|one| one.metadata.name.as_ref() == Some(last));
-        let last = last.filter(|last| due.create.is_some() || is_there(last));
-        status.last_snapshot = last.or(status.last_snapshot);
+        status.last_snapshot = last_made(schedule, own, due).or(status.last_snapshot);
         let kept = newest_first(own, SnapshotPhase::Succeeded);
         let kept =
             kept.iter().filter(|one| !due.remove.iter().any(|name| Some(name) == one.metadata.name.as_ref()));

@@ -370,7 +370,7 @@ fn what_could_not_be_done_is_told_until_it_can_and_its_time_waits() {
     schedule.metadata.generation = Some(3);
     let now = at("2026-01-01T05:00:00Z");
     let due = decide(&schedule, &[], "2026-01-01T05:00:00Z");
-    schedule.status = Some(failed(&schedule, &due, "make a snapshot: forbidden", now));
+    schedule.status = Some(failed(&schedule, &[], &due, "make a snapshot: forbidden", now));
     let told = schedule.status.clone().unwrap();
     let ready = &told.conditions[0];
     assert_eq!(
@@ -388,7 +388,7 @@ fn what_could_not_be_done_is_told_until_it_can_and_its_time_waits() {
     assert_eq!(again.create, due.create, "its time is not let pass");
     let later = at("2026-01-01T05:10:00Z");
     assert_eq!(
-        failed(&schedule, &again, "make a snapshot: forbidden", later),
+        failed(&schedule, &[], &again, "make a snapshot: forbidden", later),
         schedule.status.clone().unwrap()
     );
     let after = status(&schedule, &[], Ok(&again), later);
@@ -407,9 +407,12 @@ fn what_was_made_is_noted_although_something_else_could_not_be_done() {
         let now = format!("2026-01-01T{time}:00Z");
         let mut due = decide(&schedule, &[], &now);
         due.create = due.create.filter(|_| !is_made);
-        let told = failed(&schedule, &due, "remove a snapshot: forbidden", at(&now));
+        let told = failed(&schedule, &[], &due, "remove a snapshot: forbidden", at(&now));
         assert_eq!(told.last_time, is_made.then(|| Time(at(&now))), "{time}");
     }
+    let (now, own) = ("2026-01-01T05:05:00Z", [made(&schedule, "2026-01-01T05:00:00Z", SUCCEEDED)]);
+    let told = failed(&schedule, &[&own[0]], &decide(&schedule, &own, now), "forbidden", at(now));
+    assert_eq!(told.last_snapshot.as_deref(), Some("hourly-202601010500"));
 }
 
 fn phases() -> impl Strategy<Value = Option<SnapshotPhase>> {
