@@ -64,7 +64,7 @@ fn has_served(resource: &QuestDB) -> bool {
 /// The disk, if it was made from a copy, which QuestDB has to restore before it serves: for this database, or for one that was there
 /// before it and may have left it before anything was started on it. The source of that one is known no more; a tag that the disk was
 /// made with tells of the copy, and whether it was restored is found on the disk itself. Pods begin as they began for as long as their
-/// StatefulSet is there: nobody is restarted for a report that was lost.
+/// StatefulSet is there, whatever became of the report: what runs without that has taken rows since, which a restore would undo.
 pub(super) fn copied(world: &World<'_>) -> Option<build::Copied> {
     let disk = living(&world.observed.account.volumes).next()?;
     let is_own = world.validated.storage.source.as_ref().is_some_and(StorageSource::is_copy);
