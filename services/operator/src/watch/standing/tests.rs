@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
 use runtime::CancellationToken;
 use runtime::health::Readiness;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::played::{self, Answer};
@@ -148,22 +149,24 @@ async fn what_is_restored_is_listed_again_although_no_watch_tells_of_it() {
     shows(&stand.store, "of-70").await;
 }
 
-/// Its connection died and nobody says so: what it lost is told by the next.
-#[tokio::test]
-async fn a_watch_that_died_without_a_word_is_begun_again_where_it_was() {
+/// A client of a server that lists, answers one of its watches so, and says nothing in the others.
+fn answers_one_watch(which: u64, status: u16, says: Value) -> Client {
     let begun = AtomicU64::new(0);
-    let client = played::client(move |_, watches| {
+    played::client(move |_, watches| {
         if !watches {
             return listed(50);
         }
-        match begun.fetch_add(1, Ordering::SeqCst) {
-            1 => {
-                let metadata = json!({ "name": "of-50", "namespace": "n", "resourceVersion": "51" });
-                Answer::Is(200, json!({ "type": "DELETED", "object": { "metadata": metadata } }))
-            }
-            _ => Answer::Silence,
-        }
-    });
+        let is_it = begun.fetch_add(1, Ordering::SeqCst) == which;
+        if is_it { Answer::Is(status, says.clone()) } else { Answer::Silence }
+    })
+}
+
+/// Its connection died and nobody says so: what it lost is told by the next.
+#[tokio::test]
+async fn a_watch_that_died_without_a_word_is_begun_again_where_it_was() {
+    let metadata = json!({ "name": "of-50", "namespace": "n", "resourceVersion": "51" });
+    let deleted = json!({ "type": "DELETED", "object": { "metadata": metadata } });
+    let client = answers_one_watch(1, 200, deleted);
     let standing = Standing::default();
     standing.end_after(1);
     let told = watch(Api::<ConfigMap>::all(client), watcher::Config::default(), standing.anew());
@@ -174,17 +177,8 @@ async fn a_watch_that_died_without_a_word_is_begun_again_where_it_was() {
 
 #[tokio::test]
 async fn a_watch_that_is_not_begun_where_it_was_begins_with_a_list() {
-    let begun = AtomicU64::new(0);
-    let client = played::client(move |_, watches| {
-        if !watches {
-            return listed(50);
-        }
-        if begun.fetch_add(1, Ordering::SeqCst) > 0 {
-            return Answer::Silence;
-        }
-        let gone = json!({ "kind": "Status", "status": "Failure", "message": "too old", "reason": "Expired", "code": 410 });
-        Answer::Is(410, gone)
-    });
+    let gone = json!({ "kind": "Status", "status": "Failure", "message": "too old", "reason": "Expired", "code": 410 });
+    let client = answers_one_watch(0, 410, gone);
     let told = watch(Api::<ConfigMap>::all(client), watcher::Config::default(), Standing::default().anew());
     let complete =
         told.filter(|event| std::future::ready(matches!(event, Ok(Event::InitDone)))).take(2).count();
