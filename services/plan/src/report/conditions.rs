@@ -2,15 +2,13 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use resources::names::reason::NAMESPACE_UNSEEN;
 use resources::names::{self, condition};
 use resources::{QuestDB, QuestDBStatus};
 
 use super::{Outcome, last_copy, moving, reach, references, resizing, upgrade};
 use crate::few::few;
 use crate::{Elsewhere, Goal, Part, State};
-
-/// Reason of what is said only while the namespace cannot be seen.
-const UNSEEN: &str = names::reason::NAMESPACE_UNSEEN;
 
 /// What is said of the name of a database that serves without one.
 const NAMELESS: &str =
@@ -60,8 +58,8 @@ pub(super) fn hide(
     let text = format!("nothing is decided for this database meanwhile: {what}");
     let at = (generation, now);
     put(&mut status.conditions, condition::NAMESPACE_SEEN, no(reason, &text), at);
-    put(&mut status.conditions, condition::DEGRADED, yes(UNSEEN, &text), at);
-    put(&mut status.conditions, condition::PROGRESSING, no(UNSEEN, &text), at);
+    put(&mut status.conditions, condition::DEGRADED, yes(NAMESPACE_UNSEEN, &text), at);
+    put(&mut status.conditions, condition::PROGRESSING, no(NAMESPACE_UNSEEN, &text), at);
 }
 
 /// The condition of a resource for which something may not be done.
@@ -72,7 +70,7 @@ pub(super) fn deny(status: &mut QuestDBStatus, what: &str, generation: i64, now:
 /// The end of what was said while the namespace could not be seen.
 pub(super) fn show(status: &mut QuestDBStatus, generation: i64, now: Timestamp) {
     // They are said anew by the next report that knows them.
-    status.conditions.retain(|found| found.reason != UNSEEN);
+    status.conditions.retain(|found| found.reason != NAMESPACE_UNSEEN);
     if let Some(word) = seen(status) {
         put(&mut status.conditions, condition::NAMESPACE_SEEN, word, (generation, now));
     }

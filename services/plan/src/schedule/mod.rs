@@ -235,6 +235,17 @@ fn last_made(schedule: &QuestDBSnapshotSchedule, own: &[&QuestDBSnapshot], due: 
     (due.create.is_some() || is_there).then_some(last)
 }
 
+/// Notes the latest time that was dealt with, and the snapshot of it.
+fn note(
+    status: &mut QuestDBSnapshotScheduleStatus,
+    schedule: &QuestDBSnapshotSchedule,
+    own: &[&QuestDBSnapshot],
+    due: &Due,
+) {
+    status.last_time = noted(schedule, due).or_else(|| status.last_time.take());
+    status.last_snapshot = last_made(schedule, own, due).or_else(|| status.last_snapshot.take());
+}
+
 /// What is said of a schedule after a pass that could not do what was due, of which what was done is left out: everything else stays
 /// as it was, so that a time whose snapshot could not be made is not let pass. A pass that can takes it back.
 pub fn failed(
@@ -254,8 +265,7 @@ pub fn failed(
     };
     // One that was let pass is told by who notes it.
     if due.create.is_none() && !due.let_pass {
-        status.last_time = noted(schedule, due).or(status.last_time);
-        status.last_snapshot = last_made(schedule, own, due).or(status.last_snapshot);
+        note(&mut status, schedule, own, due);
     }
     let word = no("Failed", &format!("{what}, and it is tried again: {failure}"));
     put(&mut status.conditions, condition::READY, word, (generation, now));
@@ -282,8 +292,7 @@ pub fn status(
     let next = due.ok().filter(|_| !schedule.spec.suspend).and_then(|due| due.next);
     status.next_time = next.map(Time);
     if let Ok(due) = due {
-        status.last_time = noted(schedule, due).or(status.last_time);
-        status.last_snapshot = last_made(schedule, own, due).or(status.last_snapshot);
+        note(&mut status, schedule, own, due);
         let kept = newest_first(own, SnapshotPhase::Succeeded);
         let kept =
             kept.iter().filter(|one| !due.remove.iter().any(|name| Some(name) == one.metadata.name.as_ref()));
