@@ -49,8 +49,8 @@ pub(super) fn run(
     let (terminal, failures) = (Terminal::start(), RefCell::default());
     let runner = Runner { workspace, layout, length, further, interrupted, terminal, failures };
     let filled = workspace.target();
-    if let Some(warning) = space::before(&filled) {
-        runner.terminal.line(&warning);
+    for line in space::before(&filled) {
+        runner.terminal.line(&line);
     }
     runner.workspace.install_packages(&runner.terminal)?;
     let since = Instant::now();
