@@ -1,5 +1,6 @@
 //! What is not seen as it was written is asked for past all caches: a watch that was open while another definition was in force goes on
-//! by that one for a moment, and what it told then is told again by no other.
+//! by that one for a moment, and what it told then is told again by no other. So is what is destroyed on the word of an object: a watch
+//! that stands still does not tell that somebody wants to have it kept by now.
 
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
@@ -7,6 +8,7 @@ use kube::{Api, Client, Resource};
 use resources::Readable;
 
 use crate::context::Context;
+use crate::error::Error;
 
 /// Asks for an object that is seen otherwise than it was written. Where the API server itself shows it as it was, which `right` says,
 /// everything is listed again. Who does not answer says nothing.
@@ -19,6 +21,14 @@ where
         Ok(_) => {}
         Err(error) => tracing::debug!(error = runtime::telemetry::chain(&error), "it is not shown otherwise"),
     }
+}
+
+/// The same object as the API server has it now; none when it is not there, or another one has its name.
+pub(crate) async fn now<K>(context: &Context, seen: &K) -> Result<Option<K>, Error>
+where
+    K: Readable + Resource<Scope = NamespaceResourceScope> + Clone + std::fmt::Debug,
+{
+    context.call("look at an object as it is now", shown(&context.client, seen)).await
 }
 
 /// The same object as the API server shows it now; an error when it cannot be read in whole.

@@ -1,4 +1,7 @@
 //! The controller of `QuestDBSnapshotSchedule`: makes snapshots by the clock and removes those that retention lets go.
+//!
+//! *Invariant:* a snapshot, whose copy may go with it, is removed only by a schedule that the API server, asked right before, still has,
+//! and as it was when that was decided.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +20,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::metrics::MISSED;
 use crate::turn::Next;
-use crate::write;
+use crate::{shown, write};
 
 /// The longest time between two looks: clocks may be put right meanwhile.
 const LONGEST: Duration = Duration::from_mins(30);
@@ -182,7 +185,10 @@ impl Schedules {
         let preconditions = Preconditions { uid: seen.metadata.uid.clone(), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
         let api = self.snapshots(resource);
-        let removal = self.context.call("remove a snapshot", api.delete(name, &parameters));
+        let removal = async {
+            check_current(resource, shown::now(&self.context, resource).await?.as_ref())?;
+            self.context.call("remove a snapshot", api.delete(name, &parameters)).await
+        };
         match self.context.within_lease(removal).await {
             Err(error) if error.is_missing() => return Ok(()),
             other => other?,
@@ -213,6 +219,21 @@ impl Schedules {
     }
 }
 
+/// An error unless a schedule is still there and wants what it wanted, by what the API server has now. Pure.
+fn check_current(seen: &QuestDBSnapshotSchedule, now: Option<&QuestDBSnapshotSchedule>) -> Result<(), Error> {
+    let wanted = &seen.metadata;
+    let is_current = now.map(|now| &now.metadata).is_some_and(|now| {
+        let is_same = wanted.uid.is_some() && now.uid == wanted.uid;
+        is_same && now.generation == wanted.generation && now.deletion_timestamp.is_none()
+    });
+    if is_current {
+        return Ok(());
+    }
+    Err(Error::Stale {
+        what: "the schedule changed, or went, before a snapshot was removed by it".to_owned(),
+    })
+}
+
 /// Where a test may end the process: right after a write.
 async fn done(resource: &QuestDBSnapshotSchedule) {
     runtime::failpoint::hit(STEP, resource.metadata.name.as_deref().unwrap_or_default()).await;
@@ -231,4 +252,47 @@ fn until(due: &Due, now: Timestamp) -> Duration {
 
 fn is_there(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use serde_json::json;
+
+    use super::*;
+
+    type Change = fn(&mut QuestDBSnapshotSchedule);
+
+    #[test]
+    fn nothing_is_removed_by_a_schedule_that_changed_or_went() {
+        let seen: QuestDBSnapshotSchedule = serde_json::from_value(json!({
+            "apiVersion": "crd.questdb.io/v1", "kind": "QuestDBSnapshotSchedule",
+            "metadata": { "name": "nightly", "namespace": "ns", "uid": "u", "generation": 2 },
+            "spec": { "database": "trades", "schedule": "0 3 * * *" },
+        }))
+        .unwrap();
+        assert!(check_current(&seen, Some(&seen)).is_ok());
+        let table: [(&str, Change, bool); 5] = [
+            ("a status", |now| now.metadata.resource_version = Some("9".to_owned()), true),
+            ("another wish", |now| now.metadata.generation = Some(3), false),
+            ("another one of its name", |now| now.metadata.uid = Some("v".to_owned()), false),
+            (
+                "on its way out",
+                |now| now.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH)),
+                false,
+            ),
+            ("without a uid", |now| now.metadata.uid = None, false),
+        ];
+        for (what, change, goes) in table {
+            let mut now = seen.clone();
+            change(&mut now);
+            let found = check_current(&seen, Some(&now));
+            assert_eq!(found.is_ok(), goes, "{what}");
+            assert!(found.err().is_none_or(|error| error.is_conflict()), "{what}: it is decided anew");
+        }
+        assert!(check_current(&seen, None).is_err());
+        let mut nameless = seen;
+        nameless.metadata.uid = None;
+        assert!(check_current(&nameless, Some(&nameless)).is_err(), "nobody knows which it is");
+    }
 }
