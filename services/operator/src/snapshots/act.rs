@@ -1,4 +1,6 @@
 //! Doing one step of a snapshot. The only place that writes to QuestDB, to EC2 and to the object for its sake.
+//!
+//! *Invariant:* a copy is destroyed only on the word of its object as the API server, asked right before, has it.
 
 use cloud::{Error as AwsError, NewSnapshot, SnapshotId, Tags, key};
 use kube::Api;
@@ -11,7 +13,7 @@ use serde_json::{Value, json};
 use super::Snapshots;
 use crate::database::{self, Door};
 use crate::error::Error;
-use crate::write;
+use crate::{shown, write};
 
 /// The place after a step or a status, about a snapshot by name.
 pub(super) const STEP: &str = "operator.snapshot.step";
@@ -155,11 +157,23 @@ async fn trust(snapshots: &Snapshots, resource: &QuestDBSnapshot, id: &SnapshotI
 }
 
 async fn discard(snapshots: &Snapshots, resource: &QuestDBSnapshot, id: &SnapshotId) -> Result<Done, Error> {
+    check_current(resource, shown::now(&snapshots.context, resource).await?.as_ref())?;
     snapshots.memories.asked(uid(resource));
     match snapshots.context.cloud.delete_snapshot(id).await {
         Ok(()) | Err(AwsError::NotFound { .. }) => Ok(Done::Elsewhere),
         Err(error) => Err(Error::aws("destroy the snapshot")(error)),
     }
+}
+
+/// An error unless an object is what was seen of it, by what the API server has now: whoever deleted it may want its copy kept by now.
+/// Pure.
+fn check_current(seen: &QuestDBSnapshot, now: Option<&QuestDBSnapshot>) -> Result<(), Error> {
+    let known = seen.metadata.uid.as_ref().zip(seen.metadata.resource_version.as_ref());
+    let found = now.and_then(|now| now.metadata.uid.as_ref().zip(now.metadata.resource_version.as_ref()));
+    if known.is_some() && known == found {
+        return Ok(());
+    }
+    Err(Error::Stale { what: "the snapshot changed, or went, before its copy was destroyed".to_owned() })
 }
 
 fn with_finalizer(resource: &QuestDBSnapshot, name: &str) -> Vec<String> {
@@ -196,4 +210,33 @@ async fn merge(
 ) -> Result<Done, Error> {
     let written = write::metadata_of(&snapshots.context, resource, what, metadata).await?;
     Ok(Done::Written(Box::new(written)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_copy_is_destroyed_on_the_word_of_an_object_that_changed_or_went() {
+        let seen: QuestDBSnapshot = serde_json::from_value(json!({
+            "apiVersion": "crd.questdb.io/v1", "kind": "QuestDBSnapshot",
+            "metadata": { "name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7" },
+            "spec": { "database": "trades", "deletionPolicy": "Delete" },
+        }))
+        .unwrap();
+        assert!(check_current(&seen, Some(&seen)).is_ok());
+        let changed = |change: fn(&mut QuestDBSnapshot)| {
+            let mut changed = seen.clone();
+            change(&mut changed);
+            changed
+        };
+        let kept = changed(|now| now.metadata.resource_version = Some("8".to_owned()));
+        let another = changed(|now| now.metadata.uid = Some("v".to_owned()));
+        for now in [None, Some(&kept), Some(&another)] {
+            let refused = check_current(&seen, now).err();
+            assert!(refused.is_some_and(|error| error.is_conflict()), "it is decided anew: {now:?}");
+        }
+        let unknown = changed(|now| now.metadata.resource_version = None);
+        assert!(check_current(&unknown, Some(&unknown)).is_err(), "what cannot be compared is not the same");
+    }
 }
