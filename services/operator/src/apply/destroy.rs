@@ -6,7 +6,7 @@
 //! *Invariant:* what was seen is not old when the disk goes: the looks and the call each have a short deadline, in which the
 //! turn that the call waits for is included.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cloud::{
     Error as AwsError, Owner, Select, SnapshotId, SnapshotState, Volume, VolumeId, VolumeSnapshot, key,
@@ -33,7 +33,7 @@ pub(super) async fn volume(
 ) -> Result<(), Error> {
     runtime::failpoint::hit("operator.destroy", &pass.validated.subject.database).await;
     let looks = look(pass, (volume, copy), persistent_volume);
-    if !within(LOOK, "look at all that a disk rests on, before it is destroyed", looks).await? {
+    if !seen_within(LOOK, "look at all that a disk rests on, before it is destroyed", looks).await? {
         return Ok(());
     }
     let call = async {
@@ -52,6 +52,18 @@ pub(super) async fn within<T>(
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     tokio::time::timeout(limit, work).await.map_err(|_| Error::Deadline { call, limit })?
+}
+
+/// The same for what was seen. An answer that came in time, of which a process that was halted took notice only later, is as old as
+/// one that came late.
+async fn seen_within<T>(
+    limit: Duration,
+    call: &'static str,
+    look: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let began = Instant::now();
+    let seen = within(limit, call, look).await?;
+    if began.elapsed() > limit { Err(Error::Deadline { call, limit }) } else { Ok(seen) }
 }
 
 /// An error when anything speaks against it; whether the disk is still there.
@@ -301,5 +313,22 @@ mod tests {
         assert!(within(short, "destroy the volume", async { Ok(()) }).await.is_ok());
         let late = within(short, "destroy the volume", std::future::pending::<Result<(), Error>>()).await;
         assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+    }
+
+    #[tokio::test]
+    async fn what_a_halted_process_takes_notice_of_too_late_is_not_seen() {
+        let short = Duration::from_millis(1);
+        // No timer runs meanwhile, and the answer is there when it wakes.
+        let halted = async {
+            let began = Instant::now();
+            while began.elapsed() <= short {
+                std::hint::spin_loop();
+            }
+            Ok(())
+        };
+        let late = seen_within(short, "look at the volume", halted).await;
+        assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+        let soon = seen_within(Duration::from_mins(10), "look at the volume", async { Ok(7) }).await;
+        assert_eq!(soon.ok(), Some(7));
     }
 }
