@@ -5,7 +5,9 @@ mod name;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cloud::{Holdings, Protection, Role, Select, Snapshot, SnapshotId, TagFilter, VolumeId, key};
+use cloud::{
+    Holdings, Protection, Role, Select, Snapshot, SnapshotId, TagFilter, VolumeId, VolumeModification, key,
+};
 use kube::Api;
 use plan::{Account, Dns, Goal, Observed, Plan, Source, Subject, Validated};
 use resources::{Phase, QuestDB, QuestDBSnapshot, Seen};
@@ -270,12 +272,29 @@ async fn look_closer(
     validated: &Validated,
     observed: &mut Observed,
 ) -> Result<(), Error> {
-    if plan::modification_must_be_read(resource, validated, observed) {
-        for volume in observed.account.volumes.iter().filter(|volume| !volume.state.is_ending()) {
-            let found = context.lookup.volume_modification(&volume.id).await;
-            let found = found.map_err(Error::aws("describe the modification of a volume"))?;
-            observed.account.modification = observed.account.modification.take().or(found);
+    if !plan::modification_must_be_read(resource, validated, observed) {
+        return Ok(());
+    }
+    let living = observed.account.volumes.iter().filter(|volume| !volume.state.is_ending());
+    let living: Vec<VolumeId> = living.map(|volume| volume.id.clone()).collect();
+    for id in living {
+        let found = context.lookup.volume_modification(&id).await;
+        let found = found.map_err(Error::aws("describe the modification of a volume"));
+        take_in(&mut observed.account, found)?;
+    }
+    Ok(())
+}
+
+/// Takes in what EC2 told of the last change of a disk. Where it is only busy with questions of this kind, the disk is left as it is and
+/// all else goes on: a machine that ended is replaced meanwhile.
+fn take_in(account: &mut Account, found: Result<Option<VolumeModification>, Error>) -> Result<(), Error> {
+    match found {
+        Ok(found) => account.modification = account.modification.take().or(found),
+        Err(error) if error.is_passing() => {
+            tracing::warn!(error = runtime::telemetry::chain(&error), "the disk is not changed meanwhile");
+            account.modification_untold = Some(error.stable());
         }
+        Err(error) => return Err(error),
     }
     Ok(())
 }
@@ -303,10 +322,25 @@ pub(crate) async fn protection(
 
 #[cfg(test)]
 mod tests {
-    use cloud::{SecurityGroup, SecurityGroupId, Tags};
+    use cloud::{Call, SecurityGroup, SecurityGroupId, Tags};
 
     use super::*;
     use crate::fixture::disk;
+
+    #[test]
+    fn what_ec2_is_too_busy_to_tell_of_a_change_holds_up_nothing_else() {
+        let call = || Box::new(Call::new("DescribeVolumesModifications", "words").with_code("Code"));
+        let refused = |source| Err(Error::aws("describe the modification of a volume")(source));
+        let mut account = Account::default();
+        let busy = cloud::Error::Throttled { retry_after: None, call: call() };
+        assert!(take_in(&mut account, refused(busy)).is_ok());
+        let told = account.modification_untold.take().unwrap_or_default();
+        assert!(told.contains("DescribeVolumesModifications: Code"), "{told}");
+        // Only people cure that, and they are told by what it holds up.
+        let denied = cloud::Error::Denied { call: call() };
+        assert!(take_in(&mut account, refused(denied)).is_err() && account.modification_untold.is_none());
+        assert!(take_in(&mut account, Ok(None)).is_ok() && account.modification_untold.is_none());
+    }
 
     #[test]
     fn another_cluster_of_the_same_name_is_known_by_its_vpc() {

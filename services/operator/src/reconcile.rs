@@ -251,7 +251,7 @@ fn next(
         let fought = !written.applied.contended.is_empty();
         let untold = observed.dns.untold || observed.account.untold || fought;
         let withheld = !observed.secrets.unreadable.is_empty() || !plan.hosts_taken.is_empty();
-        let doubt = Doubt { withheld, untold, optimizes: work == Work::Optimizing };
+        let doubt = Doubt { withheld, untold, optimizes: matches!(work, Work::Optimizing | Work::Untold) };
         return at_rest(&doubt, context.resync, &Slot::of(uid, &context.memories));
     }
     // A part that rests keeps its own time.
@@ -270,13 +270,16 @@ fn next(
         }
         (true, _) => AFTER_WRITE,
         (false, true) if only_for(Part::LastCopy) => together(COPYING),
-        (false, true) if only_for(Part::Tuning) && matches!(work, Work::Holding | Work::GivenUp) => {
-            together(OPTIMIZING.min(context.resync))
-        }
+        (false, true) if only_for(Part::Tuning) && is_long(work) => together(OPTIMIZING.min(context.resync)),
         (false, true) => while_waiting(context, validated, &waiting, rest()),
         (false, false) if written.applied.failures.is_empty() => together(BROKEN),
         (false, false) => rest().unwrap_or(BROKEN).clamp(AT_WORK, BROKEN),
     })
+}
+
+/// Whether what EC2 does with a disk takes long, or is not told to who asks often.
+const fn is_long(work: Work) -> bool {
+    matches!(work, Work::Holding | Work::GivenUp | Work::Untold)
 }
 
 /// When to look again at one that only waits, for these parts. That one of them is done may be told by nothing else; where others wait
@@ -299,7 +302,7 @@ struct Doubt {
     withheld: bool,
     /// What a picture would tell of it that all share.
     untold: bool,
-    /// How far EC2 is with its disk, which is as it should be.
+    /// How far EC2 is with its disk, which is as it should be, or what it does with it at all.
     optimizes: bool,
 }
 

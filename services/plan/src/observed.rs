@@ -117,6 +117,8 @@ pub struct Account {
     pub mistagged: Vec<Mistagged>,
     /// The latest modification of the volume, when it was asked for.
     pub modification: Option<VolumeModification>,
+    /// Why EC2 did not tell of that, where it was asked and may tell when it is asked again.
+    pub modification_untold: Option<String>,
     /// Last copies of the disk, when they were asked for ([`crate::copies_to_look_at`]).
     pub copies: Vec<VolumeSnapshot>,
     /// What the first disk is to be made from, when it was asked for ([`crate::source_to_look_at`]).

@@ -22,8 +22,10 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan, volume: Option<&Volume>) 
     let claim = there.filter(|claim| stands_for(claim, volume));
     let mut intended = build::persistent_volume(subject, volume);
     let found = persistent_volume_of(children, volume);
+    let account = &world.observed.account;
+    let is_under_way = modification_of(account, volume).is_some_and(|found| found.state.is_under_way());
     if let Some(size) = found.and_then(capacity)
-        && modification_of(&world.observed.account, volume).is_some_and(|found| found.state.is_under_way())
+        && (is_under_way || account.modification_untold.is_some())
     {
         // The kubelet grows a file system once, as soon as its PersistentVolume is larger than the claim: by then the disk has to
         // be, too.

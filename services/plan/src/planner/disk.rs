@@ -212,6 +212,8 @@ pub enum Work {
     Holding,
     /// It gave up what is asked for, which is asked for again later.
     GivenUp,
+    /// It was asked and does not tell, so that nothing is changed.
+    Untold,
 }
 
 /// What EC2 does with the disk that the database has.
@@ -221,6 +223,9 @@ pub fn work(validated: &Validated, observed: &Observed) -> Work {
 }
 
 fn work_on(validated: &Validated, observed: &Observed, volume: &Volume) -> Work {
+    if observed.account.modification_untold.is_some() {
+        return Work::Untold;
+    }
     let Some(modification) = modification_of(&observed.account, volume) else { return Work::Nothing };
     let change = change(validated, volume);
     match &modification.state {
@@ -286,6 +291,15 @@ fn tune(world: &World<'_>, plan: &mut Plan, volume: &Volume) {
             let until = modification.and_then(|found| rests_until(found, &change, world.observed.at));
             let until = until.map_or_else(String::new, |until| format!("; tried again after {until}"));
             let text = format!("{id} is to have {}{}{until}", words(&change), given_up(modification));
+            plan.wait(Part::Tuning, text);
+        }
+        Work::Untold if change.is_empty() && ungrown(world, volume).is_none() => {
+            // Nobody waits for what is left of it.
+            plan.say(Part::Tuning, State::Done);
+        }
+        Work::Untold => {
+            let why = account.modification_untold.as_deref().unwrap_or_default();
+            let text = format!("how far EC2 is with the last change of {id} is not known: {why}");
             plan.wait(Part::Tuning, text);
         }
         Work::Nothing if !change.is_empty() => {

@@ -22,6 +22,10 @@ pub(super) fn told(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word
     }
     let stops = outcome.validated.goal != Goal::Serve;
     match (outcome.plan.state(Part::Tuning), work(outcome.validated, outcome.observed)) {
+        // What was told last is still asked about by it.
+        (Some(State::Running(text)), Work::Untold) => {
+            Some(as_said(status, condition::VOLUME_RESIZING).unwrap_or_else(|| no("Delayed", text)))
+        }
         (Some(State::Running(text)), Work::Holding | Work::GivenUp) => Some(no("Delayed", text)),
         (Some(State::Running(text)), Work::Changing) => Some(yes("Modifying", text)),
         (Some(State::Running(text)), _) if asked => Some(yes("Modifying", text)),
@@ -32,7 +36,7 @@ pub(super) fn told(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word
         }
         // Whoever is paused in the middle of it goes on later; how far EC2 came meanwhile, nobody asks.
         (None, _) if stops && known.is_some_and(is_optimizing) => Some(no("Done", AS_ASKED)),
-        (None, _) => as_said(status, condition::VOLUME_RESIZING),
+        (None, _) | (_, Work::Untold) => as_said(status, condition::VOLUME_RESIZING),
         (_, Work::Optimizing) => {
             let progress = progress(&outcome.observed.account);
             let text = format!(

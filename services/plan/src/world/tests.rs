@@ -51,6 +51,7 @@ mod twins;
 mod unclaimed;
 mod unjoined;
 mod unmade;
+mod untold;
 mod upgrades;
 mod versions;
 mod withheld;
