@@ -1,14 +1,15 @@
 //! The one place that decides what is done next for a snapshot.
 
-use cloud::{NewSnapshot, Owner, Role, SnapshotState, VolumeSnapshot, key};
+use cloud::{SnapshotState, VolumeSnapshot, key};
 use jiff::Timestamp;
 use resources::{CopyPolicy, QuestDBSnapshot, SnapshotPhase};
 
+use super::asked::new;
 use super::debt::{Debt, debt, is_late};
 use super::lost::{COPY_LOST, told_copy};
 use super::{
-    COPY_GONE, Checkpoint, Disk, Ground, Held, Plan, Seen, Step, WHOLE, gone_text, identity, is_gone,
-    is_held, is_made_for, is_of_before, lost, owes,
+    COPY_GONE, Checkpoint, Disk, Ground, Held, Plan, Seen, Step, WHOLE, gone_text, is_gone, is_held,
+    is_made_for, is_of_before, lost, owes,
 };
 
 /// Whether what is done next rests on the database, so that it has to be looked at. Nothing does while a copy that is
@@ -320,37 +321,4 @@ fn end(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
 
 fn under_way(resource: &QuestDBSnapshot) -> SnapshotPhase {
     if owes(resource) { SnapshotPhase::Checkpointing } else { SnapshotPhase::Pending }
-}
-
-/// What is asked of EC2: everything that anybody will ever have to know of the copy is in its tags.
-fn new(resource: &QuestDBSnapshot, seen: &Seen, disk: &Disk) -> NewSnapshot {
-    let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
-    let name = resource.metadata.name.as_deref().unwrap_or_default();
-    let generation = match &seen.ground {
-        Ground::Ended { number, .. } => Some(*number),
-        Ground::Absent | Ground::Stopped { .. } | Ground::Serving { .. } | Ground::Unclear(_) => None,
-    };
-    let owner = Owner { generation, ..Owner::new(&disk.cluster, &disk.database, Role::Snapshot) };
-    NewSnapshot {
-        volume: disk.volume.clone(),
-        description: cut(&format!("{} of QuestDB {namespace}/{}", name, resource.spec.database), DESCRIPTION),
-        tags: owner
-            .tags()
-            .named(cut(&format!("{}/{namespace}/{name}", disk.cluster), TAG))
-            .with(key::SNAPSHOT, identity(resource).unwrap_or_default())
-            .with(key::BASIS, seen.ground.basis().unwrap_or_default())
-            .with(key::NAMESPACE, namespace)
-            .with(key::OBJECT, name)
-            .with(key::QUESTDB, &disk.version)
-            .with(key::VOLUME, disk.volume.as_str()),
-    }
-}
-
-/// How many characters EC2 takes of a description, and of the value of a tag.
-const DESCRIPTION: usize = 255;
-const TAG: usize = 256;
-
-/// What people read in the AWS console, and nothing rests on: a snapshot may have a name of 253 characters.
-fn cut(text: &str, most: usize) -> String {
-    text.chars().take(most).collect()
 }

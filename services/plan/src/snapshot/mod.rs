@@ -20,6 +20,7 @@
 //! nothing holds the database. One that began when nothing was asked for under the debt any more is somebody else's too, however long
 //! the debt stands.
 
+mod asked;
 mod debt;
 mod decide;
 mod lost;
