@@ -33,13 +33,16 @@ pub mod key {
     pub const START: &str = "questdb.io/start";
     /// The resource, as `cluster/namespace/name`, that may make its disk of this: written by people who may do so in AWS, never by us.
     pub const FOR: &str = "questdb.io/for";
+    /// Which disks are not known to have had restored what they were made from: of a copy those that it comes from, of a disk the copy
+    /// that it was made from, and those.
+    pub const UNRESTORED: &str = "questdb.io/unrestored";
     /// What the AWS console shows.
     pub const NAME: &str = "Name";
 
     /// All of them.
-    pub(super) const ALL: [&str; 15] = [
+    pub(super) const ALL: [&str; 16] = [
         CLUSTER, DATABASE, ROLE, GENERATION, SEQ, SNAPSHOT, BASIS, CONSISTENT, NAMESPACE, OBJECT, QUESTDB,
-        VOLUME, START, FOR, NAME,
+        VOLUME, START, FOR, UNRESTORED, NAME,
     ];
 }
 

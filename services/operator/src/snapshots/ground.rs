@@ -226,11 +226,17 @@ pub(super) async fn disk(
         let disk = disk.map_err(Error::aws("look for the disk by its id"))?;
         found.extend(disk.filter(|disk| plan::carries_our_tags(subject, &disk.tags)));
     }
-    Ok(only(found, subject).map(|volume| {
-        let version = version_on(&volume, database);
-        let disk = Disk { volume: volume.id.clone(), version, ..reported(database, subject) };
-        (disk, volume)
-    }))
+    Ok(only(found, subject).map(|volume| (as_found(&volume, database, subject), volume)))
+}
+
+/// What is to be copied, by the disk itself.
+pub(super) fn as_found(volume: &Volume, database: &QuestDB, subject: &Subject) -> Disk {
+    Disk {
+        volume: volume.id.clone(),
+        version: version_on(volume, database),
+        unrestored: plan::snapshot::unrestored(database, volume),
+        ..reported(database, subject)
+    }
 }
 
 /// The disk that the report names, where it is not in an answer by tags: EC2 may leave it out for a while, and a copy of it with its
@@ -264,5 +270,6 @@ fn reported(database: &QuestDB, subject: &Subject) -> Disk {
         cluster: subject.cluster.clone(),
         database: subject.database.clone(),
         version: version.unwrap_or_else(|| database.spec.version.clone()),
+        unrestored: None,
     }
 }

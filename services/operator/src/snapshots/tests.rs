@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use super::ended::{is_left, is_not_asked, is_of_other};
 use super::ground::{
-    Way, asked_at, believed, is_apart, is_held, is_stopped, known, left_out, machine_of, only, unread,
-    version_on, way,
+    Way, as_found, asked_at, believed, is_apart, is_held, is_stopped, known, left_out, machine_of, only,
+    unread, version_on, way,
 };
 use crate::error::Error;
 use crate::fixture;
@@ -207,6 +207,7 @@ fn without_ec2_nothing_new_rests_on_a_disk_and_who_owes_is_let_go() {
         cluster: String::new(),
         database: String::new(),
         version: String::new(),
+        unrestored: None,
     };
     let odd = || Ok(Err("QuestDB trades has 2 volumes".to_owned()));
     let reported = || disk("vol-reported");
@@ -243,6 +244,24 @@ fn a_copy_is_of_the_newest_version_that_may_have_written() {
         let mut database = changed(value("Paused", "Paused"), |_| {});
         database.status.as_mut().unwrap().version = reported.map(str::to_owned);
         assert_eq!(version_on(&disk(shown), &database), expected, "{reported:?} {shown:?}");
+    }
+}
+
+/// Restored, a database was paused before its first pod ran.
+#[test]
+fn a_copy_of_a_disk_that_was_never_restored_says_so() {
+    let made = |snapshot: Option<&str>| Volume {
+        snapshot: snapshot.map(str::to_owned),
+        created_at: Some(std::time::SystemTime::UNIX_EPOCH),
+        ..fixture::disk(Tags::new().with(key::BASIS, "checkpoint:1"))
+    };
+    let database = changed(value("Paused", "Paused"), |value| {
+        value["metadata"]["creationTimestamp"] = json!("1970-01-01T00:00:00Z");
+        value["spec"]["storage"]["source"] = json!({ "snapshotId": "snap-0123456789abcdef0" });
+    });
+    for (snapshot, expected) in [(Some("snap-0123456789abcdef0"), Some("vol-1")), (None, None)] {
+        let found = as_found(&made(snapshot), &database, &subject());
+        assert_eq!((found.volume.as_str(), found.unrestored.as_deref()), ("vol-1", expected));
     }
 }
 

@@ -6,6 +6,7 @@ use resources::{StorageSpec, VolumeType, names};
 use serde_json::json;
 
 use super::gibibytes;
+use super::restorer::handed_on;
 use crate::{Kind, Manifest, Subject, Validated};
 
 /// CSI driver of EBS.
@@ -19,6 +20,10 @@ pub fn new_volume(validated: &Validated, zone: &str, copy: Option<&VolumeSnapsho
     // What it holds was written by QuestDB of the same major version, whatever is asked for before that starts on it.
     let tags = match copy.filter(|_| catalogue::is_comparable(&validated.version)) {
         Some(_) => tags.with(key::QUESTDB, &validated.version),
+        None => tags,
+    };
+    let tags = match copy.and_then(handed_on) {
+        Some(unrestored) => tags.with(key::UNRESTORED, unrestored),
         None => tags,
     };
     NewVolume {

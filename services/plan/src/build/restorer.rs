@@ -1,6 +1,11 @@
 //! What runs before QuestDB does on a disk that was made from a copy: has it restored, once in the life of the disk.
+//!
+//! *Invariant:* what a checkpoint held is not gone back to over anything that was written since. A copy of a disk that is stopped is
+//! restored in one case only: the disk was itself to be restored, at a start that never came. Whether it came, the disk that was copied
+//! says by itself, in its marker, which is in the copy: written before QuestDB first opened it. What is known of the database
+//! besides is old, or may be lost, and is never enough.
 
-use cloud::{Volume, key};
+use cloud::{Volume, VolumeSnapshot, key};
 use serde_json::{Value, json};
 
 use super::stateful_set::{ROOT, resources};
@@ -14,11 +19,14 @@ pub struct Copied {
 }
 
 /// Whether a checkpoint held the database when the copy was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Held {
     Yes,
     /// It was stopped: what lies on the disk as a checkpoint is an older one that nobody released.
     No,
+    /// It was stopped, and is not known to have had its own disk restored before: unless its marker names one of these disks, what lies
+    /// there is restored now.
+    Unless(String),
     /// Others took the copy: what lies on the disk tells.
     Unknown,
 }
@@ -28,12 +36,42 @@ impl Copied {
     pub fn of(volume: &Volume) -> Option<Self> {
         volume.snapshot.as_ref()?;
         let held = match volume.tags.get(key::BASIS).and_then(|basis| basis.split(':').next()) {
-            Some("stopped") => Held::No,
+            Some("stopped") => before(volume).map_or(Held::No, Held::Unless),
             Some(_) => Held::Yes,
             None => Held::Unknown,
         };
         Some(Self { disk: volume.id.to_string(), held })
     }
+
+    /// What a copy of the disk says by its tag `questdb.io/unrestored`, taken while nothing has the disk, and nothing is known to have
+    /// had it restored.
+    pub(crate) fn unrestored(&self) -> Option<String> {
+        let disks = match &self.held {
+            Held::Yes | Held::Unknown => self.disk.clone(),
+            Held::No => return None,
+            Held::Unless(before) => format!("{before} {}", self.disk),
+        };
+        // Whether one that is left out was restored nobody would look for.
+        (disks.len() <= MOST).then_some(disks)
+    }
+}
+
+/// How many characters the disks of a tag may take: with the copy EC2 takes 256.
+const MOST: usize = 200;
+
+/// The disks before this one of which one may have been restored. The tags of a disk are copied together with it by others, a backup
+/// service for one: they count for the disk that was made with them.
+fn before(volume: &Volume) -> Option<String> {
+    let (copy, disks) = volume.tags.get(key::UNRESTORED)?.split_once(' ')?;
+    (volume.snapshot.as_deref() == Some(copy)).then(|| disks.to_owned())
+}
+
+/// What a disk says by its tag `questdb.io/unrestored` that is made from this copy, if the copy has the tag of its own: the last of the
+/// disks is the one that the request for it was made of.
+pub(super) fn handed_on(copy: &VolumeSnapshot) -> Option<String> {
+    let disks = copy.tags.get(key::UNRESTORED)?;
+    let is_its_own = disks.rsplit(' ').next() == copy.tags.get(key::VOLUME);
+    is_its_own.then(|| format!("{} {disks}", copy.id))
 }
 
 /// The marker names the disk: the copy of a disk that was itself restored has the marker of another. With nothing to restore
@@ -49,23 +87,38 @@ mv "$marker.new" "$marker"
 sync
 "#;
 
+/// Comes first where the copy is of a disk that was stopped and not known to have been restored: its marker decides. Of one that cannot
+/// be read nothing is concluded, and the pod does not start.
+const UNLESS: &str = r#"if [ -e "$ROOT/.slipway-restored" ]; then
+  found="$(cat "$ROOT/.slipway-restored")"
+  case " $BEFORE " in *" $found "*) HELD=no ;; esac
+fi
+"#;
+
+/// What runs, with the disks that a marker may name.
+fn script(before: Option<&str>) -> String {
+    // All others are left as they are: what comes into a template shows as something that waits for a restart.
+    let unless = if before.is_some() { UNLESS } else { "" };
+    format!("{unless}{RESTORE}")
+}
+
 /// The init container.
 pub(super) fn restorer(validated: &Validated, copied: &Copied) -> Value {
-    let held = match copied.held {
-        Held::Yes => "yes",
-        Held::No => "no",
-        Held::Unknown => "unknown",
+    let (held, before) = match &copied.held {
+        Held::Yes => ("yes", None),
+        Held::No => ("no", None),
+        Held::Unless(before) => ("yes", Some(before.as_str())),
+        Held::Unknown => ("unknown", None),
     };
+    let told = [("ROOT", ROOT), ("DISK", copied.disk.as_str()), ("HELD", held)];
+    let told = told.into_iter().chain(before.map(|before| ("BEFORE", before)));
+    let env: Vec<Value> = told.map(|(name, value)| json!({ "name": name, "value": value })).collect();
     json!({
         "name": pod::RESTORE,
         "image": validated.container_image(),
         "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-ec", RESTORE],
-        "env": [
-            { "name": "ROOT", "value": ROOT },
-            { "name": "DISK", "value": copied.disk },
-            { "name": "HELD", "value": held },
-        ],
+        "command": ["/bin/sh", "-ec", script(before)],
+        "env": env,
         "resources": resources(validated),
         "securityContext": super::overlay::security(),
         "volumeMounts": [{ "name": "data", "mountPath": ROOT }],
@@ -97,11 +150,14 @@ mod tests {
         }
 
         fn run(&self, script: &str, held: &str) {
-            let run = Command::new("/bin/sh")
-                .args(["-ec", script])
-                .envs([("ROOT", self.0.to_str().unwrap()), ("DISK", "vol-1"), ("HELD", held)])
-                .status();
-            assert!(run.unwrap().success());
+            assert!(self.run_after(script, held, ""));
+        }
+
+        /// The same with the disks that a marker may name; whether it ended well.
+        fn run_after(&self, script: &str, held: &str, before: &str) -> bool {
+            let root = self.0.to_str().unwrap();
+            let told = [("ROOT", root), ("DISK", "vol-1"), ("HELD", held), ("BEFORE", before)];
+            Command::new("/bin/sh").args(["-ec", script]).envs(told).status().unwrap().success()
         }
 
         fn has(&self, file: &str) -> bool {
@@ -154,6 +210,99 @@ mod tests {
             root.run(RESTORE, "yes");
             assert!(root.has("_restore") && root.has(".slipway-restored"), "after {count} lines");
         }
+    }
+
+    /// Disk 8 was made from a copy of disk 7, and that from a copy of disk 6, which a checkpoint held.
+    #[test]
+    fn a_copy_of_a_disk_is_restored_where_the_disk_itself_never_was() {
+        let before = "vol-7 vol-8";
+        let script = script(Some(before));
+        for (name, marker, files, expected) in [
+            ("untouched", None, vec![CHECKPOINT], true),
+            ("of-the-first", Some("vol-6"), vec![CHECKPOINT], true),
+            ("alike", Some("vol-"), vec![CHECKPOINT], true),
+            ("restored", Some("vol-8"), vec![CHECKPOINT], false),
+            ("restored-before", Some("vol-7"), vec![CHECKPOINT], false),
+            ("nothing-there", None, vec!["db/x"], false),
+        ] {
+            let root = Root::with(&format!("never-{name}"), &files);
+            if let Some(marker) = marker {
+                fs::write(root.0.join(".slipway-restored"), marker).unwrap();
+            }
+            assert!(root.run_after(&script, "yes", before), "{name}");
+            assert_eq!(root.has("_restore"), expected, "{name}");
+            assert_eq!(fs::read_to_string(root.0.join(".slipway-restored")).unwrap(), "vol-1", "{name}");
+            // QuestDB is through, and the pod is made again.
+            let _ = fs::remove_file(root.0.join("_restore"));
+            assert!(root.run_after(&script, "yes", before), "{name}");
+            assert!(!root.has("_restore"), "{name}: once in the life of the disk");
+        }
+    }
+
+    #[test]
+    fn nothing_is_gone_back_over_where_the_marker_cannot_be_read() {
+        // Even whoever may read everything reads no folder as a file.
+        let root = Root::with("unread", &[CHECKPOINT, ".slipway-restored/x"]);
+        assert!(!root.run_after(&script(Some("vol-8")), "yes", "vol-8"));
+        assert!(!root.has("_restore"));
+    }
+
+    #[test]
+    fn who_needs_no_marker_of_before_runs_what_was_always_run() {
+        assert_eq!(script(None), RESTORE);
+    }
+
+    /// A disk that was made from this copy, which has these tags.
+    fn made(tags: &[(&str, &str)], copy: &str) -> Copied {
+        let tags = tags.iter().copied().collect();
+        let volume = Volume { snapshot: Some(copy.to_owned()), tags, ..crate::fixture::volume(50) };
+        Copied::of(&volume).unwrap()
+    }
+
+    #[test]
+    fn what_a_disk_says_of_those_before_it_counts_for_the_copy_it_was_made_from() {
+        let (stopped, unrestored) = ((key::BASIS, "stopped:u:3"), (key::UNRESTORED, "snap-1 vol-7 vol-8"));
+        let held = |tags: &[(&str, &str)], copy: &str| made(tags, copy).held;
+        assert_eq!(held(&[stopped, unrestored], "snap-1"), Held::Unless("vol-7 vol-8".to_owned()));
+        assert_eq!(held(&[stopped, unrestored], "snap-2"), Held::No, "others made it with the tags of one");
+        assert_eq!(held(&[stopped, (key::UNRESTORED, "snap-1")], "snap-1"), Held::No, "it names no disk");
+        assert_eq!(held(&[(key::BASIS, "checkpoint:1"), unrestored], "snap-1"), Held::Yes);
+    }
+
+    #[test]
+    fn a_copy_hands_on_what_it_says_of_itself() {
+        let handed = |of: Option<&str>| {
+            let tags = cloud::Tags::new().with(key::UNRESTORED, "vol-7 vol-8");
+            handed_on(&VolumeSnapshot {
+                id: cloud::SnapshotId::new("snap-1"),
+                state: cloud::SnapshotState::Completed,
+                volume: cloud::VolumeId::new("vol-ffffffff"),
+                size_gib: 50,
+                progress: None,
+                message: None,
+                encrypted: true,
+                tags: of.map_or_else(|| tags.clone(), |of| tags.clone().with(key::VOLUME, of)),
+                started_at: None,
+            })
+        };
+        assert_eq!(handed(Some("vol-8")).as_deref(), Some("snap-1 vol-7 vol-8"));
+        assert_eq!(handed(Some("vol-9")), None, "it is of a later disk");
+        assert_eq!(handed(None), None, "others copied a disk with its tags");
+    }
+
+    #[test]
+    fn all_disks_that_may_have_been_restored_are_named_or_none_is() {
+        let named = |tags: &[(&str, &str)]| made(tags, "snap-1").unrestored();
+        assert_eq!(named(&[(key::BASIS, "checkpoint:1")]).as_deref(), Some("vol-1"));
+        assert_eq!(named(&[]).as_deref(), Some("vol-1"), "others took the copy");
+        assert_eq!(named(&[(key::BASIS, "stopped:u:3")]), None);
+        let after = |before: &str| {
+            let unrestored = format!("snap-1 {before}");
+            named(&[(key::BASIS, "stopped:u:3"), (key::UNRESTORED, unrestored.as_str())])
+        };
+        assert_eq!(after("vol-7 vol-8").as_deref(), Some("vol-7 vol-8 vol-1"));
+        let many = ["vol-0123456789abcdef0"; 9].join(" ");
+        assert_eq!(after(&many), None, "EC2 does not take more");
     }
 
     #[test]

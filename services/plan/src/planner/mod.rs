@@ -59,6 +59,7 @@ pub use name::{
 pub(crate) use name::{is_reserved, name_had, name_in_force, other_name};
 pub(crate) use reach::{leaving_node, missing_kinds};
 pub use source::{Source, source_to_look_at};
+pub(crate) use source::{has_served, is_older_than};
 pub(crate) use workload::is_on;
 pub use workload::{pod_is_ready, pod_serves};
 

@@ -49,15 +49,20 @@ pub fn source_to_look_at<'a>(
 fn is_inherited(resource: &QuestDB, validated: &Validated, observed: &Observed, disk: &Volume) -> bool {
     let storage = &validated.storage;
     let is_named = storage.source.as_ref().is_some_and(|source| source.snapshot.is_some());
-    let made = resource.metadata.creation_timestamp.as_ref().map(|made| made.0);
-    let begun = disk.created_at.and_then(|begun| Timestamp::try_from(begun).ok());
-    let is_older = begun.zip(made).is_some_and(|(begun, made)| begun < made);
+    let is_older = is_older_than(resource, disk) == Some(true);
     let is_unused = !has_served(resource) && observed.children.stateful_set.is_none();
     // Of one that is known to have a disk people may have put another in its place.
     is_named && is_older && is_unused && !storage.provisioned
 }
 
-fn has_served(resource: &QuestDB) -> bool {
+/// Whether a disk was there before its resource; `None` where either does not say when it was made.
+pub(crate) fn is_older_than(resource: &QuestDB, disk: &Volume) -> Option<bool> {
+    let made = resource.metadata.creation_timestamp.as_ref()?.0;
+    let begun = Timestamp::try_from(disk.created_at?).ok()?;
+    Some(begun < made)
+}
+
+pub(crate) fn has_served(resource: &QuestDB) -> bool {
     resource.status.as_ref().is_some_and(|status| status.version.is_some())
 }
 

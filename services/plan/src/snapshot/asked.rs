@@ -13,13 +13,21 @@ pub(super) fn new(resource: &QuestDBSnapshot, seen: &Seen, disk: &Disk) -> NewSn
         Ground::Ended { number, .. } => Some(*number),
         Ground::Absent | Ground::Stopped { .. } | Ground::Serving { .. } | Ground::Unclear(_) => None,
     };
+    let unrestored = match &seen.ground {
+        Ground::Stopped { disk, .. } | Ground::Ended { disk, .. } => disk.unrestored.as_deref(),
+        // What a checkpoint holds is restored as it is.
+        Ground::Absent | Ground::Serving { .. } | Ground::Unclear(_) => None,
+    };
     let owner = Owner { generation, ..Owner::new(&disk.cluster, &disk.database, Role::Snapshot) };
+    let tags = owner.tags().named(cut(&format!("{}/{namespace}/{name}", disk.cluster), TAG));
+    let tags = match unrestored {
+        Some(disks) => tags.with(key::UNRESTORED, disks),
+        None => tags,
+    };
     NewSnapshot {
         volume: disk.volume.clone(),
         description: cut(&format!("{} of QuestDB {namespace}/{}", name, resource.spec.database), DESCRIPTION),
-        tags: owner
-            .tags()
-            .named(cut(&format!("{}/{namespace}/{name}", disk.cluster), TAG))
+        tags: tags
             .with(key::SNAPSHOT, identity(resource).unwrap_or_default())
             .with(key::BASIS, seen.ground.basis().unwrap_or_default())
             .with(key::NAMESPACE, namespace)

@@ -27,6 +27,7 @@ mod lost;
 mod report;
 #[cfg(test)]
 mod tests;
+mod unrestored;
 
 use cloud::{NewSnapshot, SnapshotId, Tags, VolumeId, VolumeSnapshot, key};
 use jiff::{SignedDuration, Timestamp};
@@ -36,6 +37,7 @@ pub use debt::{Debt, debt, is_overdue};
 pub use decide::{plan, rests_on_database};
 pub use lost::{left_out, told_copy};
 pub use report::{looked_after, status};
+pub use unrestored::unrestored;
 
 /// Reason of condition `Ready` of a snapshot that had succeeded, and whose copy is not in EC2 any more.
 pub const COPY_GONE: &str = "CopyGone";
@@ -134,6 +136,8 @@ pub struct Disk {
     pub database: String,
     /// QuestDB version whose data is on it.
     pub version: String,
+    /// Itself and the disks before it that are not known to have had restored what they were made from ([`unrestored()`]).
+    pub unrestored: Option<String>,
 }
 
 impl Ground {

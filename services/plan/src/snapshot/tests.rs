@@ -3,5 +3,6 @@
 mod brought_back;
 mod lost;
 mod table;
+mod unrestored;
 mod walk;
 mod world;

@@ -150,6 +150,7 @@ impl World {
             cluster: "eu".to_owned(),
             database: "db1".to_owned(),
             version: "9.3.4".to_owned(),
+            unrestored: None,
         };
         match (self.absent, self.stopped) {
             (true, _) => Ground::Absent,

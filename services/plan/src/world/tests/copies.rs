@@ -18,7 +18,7 @@ use resources::names::snapshot::{FINALIZER, IDENTITY};
 use super::model::{Refusal, World};
 use crate::fixture::validated;
 use crate::snapshot::{
-    Checkpoint, Disk, Ground, Seen, Step, identity, is_settled, last_copy_of, plan, status,
+    Checkpoint, Disk, Ground, Seen, Step, identity, is_settled, last_copy_of, plan, status, unrestored,
 };
 use crate::{Evidence, Observed, Validated, copies_to_look_at, serves_as, understates};
 
@@ -132,6 +132,7 @@ impl World {
                     cluster: wish.subject.cluster.clone(),
                     database: wish.subject.database.clone(),
                     version: wish.version,
+                    unrestored: unrestored(&self.resource, disk),
                 };
                 Ground::Ended { disk, number }
             }

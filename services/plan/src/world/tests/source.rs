@@ -9,11 +9,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::{DeletionPolicy, QuestDB, RunState, StorageSource};
 
+use super::ends::purge_with_copy;
 use super::model::World;
 use super::operations::become_;
 use super::runner::settle;
 use crate::fixture::{self, resource, settings, subject, validated};
-use crate::{Part, Plan, Source, State, Step, Unseen, is_still_ours, plan};
+use crate::{Part, Plan, Source, State, Step, Unseen, build, is_still_ours, plan};
 
 /// A copy of a disk of 30 GiB of a database of the same namespace.
 const COPY: &str = "snap-0123456789abcdef0";
@@ -146,6 +147,30 @@ fn a_copy_that_was_left_before_it_was_started_is_restored_for_whoever_goes_on_wi
         world.resource.status = None;
         settle(&mut world, None, false);
         assert_eq!(restores(&world), !has_served, "by its id: {by_id}");
+    }
+}
+
+/// Its last copy is all that is left of a database that was purged before its first pod ran; whether that ran in truth, the disk says.
+#[test]
+fn a_copy_of_a_disk_that_is_not_known_to_have_been_restored_names_it_for_what_is_made_of_it() {
+    for has_served in [false, true] {
+        let mut world = fresh_of_copy();
+        tag(&mut world, key::BASIS, "checkpoint:1");
+        settle(&mut world, None, false);
+        become_(&mut world, RunState::Paused);
+        settle(&mut world, None, false);
+        world.resource.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        world.volumes[0].created_at = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(100));
+        if !has_served {
+            world.resource.status.get_or_insert_default().version = None;
+        }
+        purge_with_copy(&mut world);
+        settle(&mut world, None, false);
+        assert!(world.volumes.is_empty());
+        let copy = &world.whole_copy().unwrap().shown;
+        let disk = build::new_volume(&validated(&resource(1)), "eu-west-1a", Some(copy));
+        let expected = (!has_served).then(|| format!("{} {}", copy.id, copy.volume));
+        assert_eq!(disk.tags.get(key::UNRESTORED), expected.as_deref(), "it has served: {has_served}");
     }
 }
 
