@@ -8,9 +8,9 @@
 //! *Invariant:* what the copy says decides nothing by itself: a report may be lost, and a process may have served without ever being
 //! ready. It is said only of a disk that can have had no start without the marker, which is one that was made for the very database
 //! that has it now: each of its pods begins with what writes it. A disk that came from another database or from a person may have been
-//! served by what wrote none.
+//! served by what wrote none, though it is younger than the resource: a restored backup that was put in the place of one, for one.
 
-use cloud::Volume;
+use cloud::{Volume, key};
 use resources::{QuestDB, StorageSource};
 
 use crate::build::Copied;
@@ -19,7 +19,16 @@ use crate::planner::{has_served, is_older_than};
 /// The disks that a copy of this one names by its tag `questdb.io/unrestored`, taken while nothing has it; `None` where there is nothing
 /// to restore, or where it is not certain that the disk itself tells whether it was.
 pub fn unrestored(resource: &QuestDB, disk: &Volume) -> Option<String> {
-    let is_of_copy = resource.spec.storage.source.as_ref().is_some_and(StorageSource::is_copy);
-    let is_own = is_of_copy && is_older_than(resource, disk) == Some(false);
+    let source = resource.spec.storage.source.as_ref().filter(|source| source.is_copy())?;
+    let is_own = is_made_from(source, disk) && is_older_than(resource, disk) == Some(false);
     Copied::of(disk).filter(|_| is_own && !has_served(resource))?.unrestored()
+}
+
+/// Whether a disk can be what was made from the copy that a source names.
+fn is_made_from(source: &StorageSource, disk: &Volume) -> bool {
+    match &source.snapshot_id {
+        Some(id) => disk.snapshot.as_ref() == Some(id),
+        // Which copy a name meant may be known no more. Each of those says what held the database, and hands that on.
+        None => disk.tags.get(key::BASIS).is_some(),
+    }
 }

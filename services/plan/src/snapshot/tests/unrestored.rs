@@ -16,6 +16,10 @@ fn source(snapshot_id: Option<&str>, volume_id: Option<&str>) -> StorageSource {
     StorageSource { snapshot_id, volume_id, ..StorageSource::default() }
 }
 
+fn by_name() -> StorageSource {
+    StorageSource { snapshot: Some("nightly".to_owned()), ..StorageSource::default() }
+}
+
 fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
 }
@@ -60,6 +64,16 @@ const ROWS: &[Row] = &[
     ("nobody knows since when it is there", |_, disk| disk.created_at = None, None),
     ("the database has no source", |database, _| database.spec.storage.source = None, None),
     ("it was adopted", |database, _| database.spec.storage.source = Some(source(None, Some("vol-1"))), None),
+    ("somebody put another in its place", |_, disk| disk.snapshot = Some("snap-2".to_owned()), None),
+    ("the source has a name", |database, _| database.spec.storage.source = Some(by_name()), Some("vol-1")),
+    (
+        "and somebody put another in its place",
+        |database, disk| {
+            database.spec.storage.source = Some(by_name());
+            disk.tags = Tags::new();
+        },
+        None,
+    ),
     ("it began empty", |_, disk| disk.snapshot = None, None),
 ];
 
