@@ -38,7 +38,8 @@ impl Copied {
         let held = match volume.tags.get(key::BASIS).and_then(|basis| basis.split(':').next()) {
             Some("stopped") => before(volume).map_or(Held::No, Held::Unless),
             Some(_) => Held::Yes,
-            None => Held::Unknown,
+            // It may have been taken off.
+            None => before(volume).map_or(Held::Unknown, Held::Unless),
         };
         Some(Self { disk: volume.id.to_string(), held })
     }
@@ -264,6 +265,11 @@ mod tests {
         let (stopped, unrestored) = ((key::BASIS, "stopped:u:3"), (key::UNRESTORED, "snap-1 vol-7 vol-8"));
         let held = |tags: &[(&str, &str)], copy: &str| made(tags, copy).held;
         assert_eq!(held(&[stopped, unrestored], "snap-1"), Held::Unless("vol-7 vol-8".to_owned()));
+        assert_eq!(
+            held(&[unrestored], "snap-1"),
+            Held::Unless("vol-7 vol-8".to_owned()),
+            "that was taken off"
+        );
         assert_eq!(held(&[stopped, unrestored], "snap-2"), Held::No, "others made it with the tags of one");
         assert_eq!(held(&[stopped, (key::UNRESTORED, "snap-1")], "snap-1"), Held::No, "it names no disk");
         assert_eq!(held(&[(key::BASIS, "checkpoint:1"), unrestored], "snap-1"), Held::Yes);
