@@ -240,6 +240,26 @@ mod tests {
         }
     }
 
+    /// A machine that loses power may leave a marker without its content: nothing was started after it.
+    #[test]
+    fn a_kill_after_any_line_changes_nothing_of_what_the_marker_decides() {
+        // Nothing is lost with the power of this machine, and to write out all of its disks takes long.
+        let fast = |lines: &str| format!("sync() {{ :; }}\n{UNLESS}{lines}");
+        let lines: Vec<&str> = RESTORE.lines().collect();
+        let markers = [("torn", "", true), ("other", "vol-6", true), ("it", "vol-7", false)];
+        for (name, marker, expected) in markers {
+            for count in 1..=lines.len() {
+                let root = Root::with(&format!("unless-{name}-{count}"), &[CHECKPOINT]);
+                let path = root.0.join(".slipway-restored");
+                fs::write(&path, marker).unwrap();
+                let ends_well = |lines: &str| root.run_after(&fast(lines), "yes", "vol-7");
+                assert!(ends_well(&lines[..count].join("\n")) && ends_well(RESTORE), "{name}, {count}");
+                assert_eq!(root.has("_restore"), expected, "{name}, after {count} lines");
+                assert_eq!(fs::read_to_string(path).unwrap(), "vol-1", "{name}, after {count} lines");
+            }
+        }
+    }
+
     #[test]
     fn nothing_is_gone_back_over_where_the_marker_cannot_be_read() {
         // Even whoever may read everything reads no folder as a file.
@@ -273,6 +293,23 @@ mod tests {
         assert_eq!(held(&[stopped, unrestored], "snap-2"), Held::No, "others made it with the tags of one");
         assert_eq!(held(&[stopped, (key::UNRESTORED, "snap-1")], "snap-1"), Held::No, "it names no disk");
         assert_eq!(held(&[(key::BASIS, "checkpoint:1"), unrestored], "snap-1"), Held::Yes);
+    }
+
+    #[test]
+    fn a_pod_is_told_of_the_disks_before_its_own() {
+        let wish = crate::fixture::validated(&crate::fixture::resource(1));
+        let told = |unrestored: &str| {
+            let copied = made(&[(key::BASIS, "stopped:u:3"), (key::UNRESTORED, unrestored)], "snap-1");
+            let container = restorer(&wish, &copied);
+            (container["command"][2].clone(), container["env"].clone())
+        };
+        let variable = |name: &str, value: &str| json!({ "name": name, "value": value });
+        let (runs, env) = told("snap-1 vol-7 vol-8");
+        assert_eq!(runs, json!(format!("{UNLESS}{RESTORE}")));
+        assert_eq!((&env[2], &env[3]), (&variable("HELD", "yes"), &variable("BEFORE", "vol-7 vol-8")));
+        let (runs, env) = told("snap-2 vol-7 vol-8");
+        assert_eq!(runs, json!(RESTORE), "it is of another disk");
+        assert_eq!((&env[2], &env[3]), (&variable("HELD", "no"), &Value::Null));
     }
 
     #[test]
