@@ -16,6 +16,7 @@ mod document;
 mod endings;
 mod error;
 mod events;
+mod halves;
 mod heard;
 mod history;
 mod hosts;

@@ -11,46 +11,9 @@ use uuid::Uuid;
 
 use super::rows::Row;
 use super::{SUBJECTS, Subject, Subjects};
+use crate::halves::{Keys, Search};
 use crate::rows::read;
 use crate::{Error, Store};
-
-/// Has Postgres look at the rows of the keys that it is asked for, and at no others: what reads whole tables would meet the row that
-/// it fails at whatever it is asked for.
-const BY_KEYS: &str = "select set_config(name, setting, false) from (values \
-     ('plan_cache_mode', 'force_custom_plan'), ('enable_seqscan', 'off'), ('enable_hashjoin', 'off'), \
-     ('enable_mergejoin', 'off')) as s (name, setting)";
-
-/// Keys behind the first one, up to the second.
-type Keys = (u128, u128);
-
-/// Where the first row lies that cannot be read: behind one key, and no further than another. Pure.
-#[derive(Debug)]
-struct Search {
-    after: u128,
-    to: u128,
-}
-
-impl Search {
-    /// The half to be read next; `None` when all of it was read.
-    fn half(&self) -> Option<Keys> {
-        let width = self.to - self.after;
-        (width > 0).then(|| (self.after, self.after + width.div_ceil(2)))
-    }
-
-    /// It was read.
-    fn read(&mut self) {
-        if let Some((_, to)) = self.half() {
-            self.after = to;
-        }
-    }
-
-    /// It cannot be read. Gives the key of the row, once that is known.
-    fn failed(&mut self) -> Option<u128> {
-        let (after, to) = self.half()?;
-        self.to = to;
-        (to - after == 1).then_some(to)
-    }
-}
 
 impl Store {
     /// Some databases with what is seen of them, in the order of their identity, beginning after `after`. Dead letters of
@@ -63,7 +26,10 @@ impl Store {
     ) -> Result<Subjects, Error> {
         let after = after.map_or(0, |database| database.uuid().as_u128());
         let mut connection = self.pool.acquire().await.map_err(Error::from_sqlx)?;
-        match ask(&mut connection, (after, u128::MAX), limit, gossip).await {
+        let asked = ask(&mut connection, (after, u128::MAX), limit, gossip).await;
+        // To be there for whoever reads by keys.
+        drop(connection);
+        match asked {
             Ok(rows) => {
                 let mut page = Subjects::default();
                 page.take(&rows)?;
@@ -72,8 +38,7 @@ impl Store {
                 Ok(page)
             }
             Err(error) if error.is_about_a_row() => {
-                // It carries out statements otherwise from now on: not one to give back to the pool.
-                connection.close_on_drop();
+                let mut connection = self.by_keys().await?;
                 up_to_unreadable(&mut connection, after, limit, gossip).await
             }
             Err(error) => Err(error),
@@ -100,7 +65,6 @@ async fn up_to_unreadable(
     limit: u32,
     gossip: &str,
 ) -> Result<Subjects, Error> {
-    sqlx::query(BY_KEYS).execute(&mut *connection).await.map_err(Error::from_sqlx)?;
     // Where not even nothing can be read, it is not for a row, and every key would be told as one that cannot be.
     ask(connection, (after, after), limit, gossip).await?;
     let mut search = Search { after, to: u128::MAX };
@@ -151,50 +115,4 @@ async fn ask(
 
 fn key(row: &PgRow) -> Result<DatabaseId, Error> {
     row.try_get("id").map(DatabaseId::new).map_err(Error::from_sqlx)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Which row is found of those that cannot be read, and how often it was asked.
-    fn found(after: u128, damaged: &[u128]) -> (Option<u128>, u32) {
-        let (mut search, mut asked) = (Search { after, to: u128::MAX }, 0);
-        while let Some((after, to)) = search.half() {
-            asked += 1;
-            let fails = damaged.iter().any(|key| after < *key && *key <= to);
-            let row = if fails { search.failed() } else { None };
-            match row {
-                Some(_) => return (row, asked),
-                None if fails => {}
-                None => search.read(),
-            }
-        }
-        (None, asked)
-    }
-
-    #[test]
-    fn the_first_row_that_cannot_be_read_is_found_wherever_it_lies() {
-        let (middle, last) = (u128::MAX / 2, u128::MAX);
-        for key in [1, 2, 3, 4, middle, middle + 1, middle + 2, last - 1, last] {
-            for after in [0, key / 2, key - 1] {
-                let (row, asked) = found(after, &[key]);
-                assert!(row == Some(key) && asked <= 130, "{key} behind {after}: {row:?} after {asked}");
-            }
-            assert_eq!(found(0, &[key, last]).0, Some(key), "before the others");
-        }
-        assert_eq!(found(middle, &[middle, last]).0, Some(last), "what lies before is not looked at");
-    }
-
-    #[test]
-    fn a_row_that_can_be_read_after_all_is_not_told_as_one_that_cannot() {
-        let mut search = Search { after: 0, to: u128::MAX };
-        assert_eq!(search.failed(), None);
-        let mut to = search.to;
-        while let Some((_, end)) = search.half() {
-            to = end;
-            search.read();
-        }
-        assert_eq!((search.after, search.to), (to, u128::MAX.div_ceil(2)), "and nothing is passed over");
-    }
 }
