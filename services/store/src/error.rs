@@ -112,6 +112,14 @@ impl Error {
         code.is_some_and(|code| is_about_a_row(&code))
     }
 
+    /// The same, where it is about a row that has this key.
+    pub(crate) fn of_row(self, table: &'static str, key: impl std::fmt::Display) -> Self {
+        match self {
+            Self::Statement(error) => Self::corrupt(table, format!("{key}: {error}")),
+            other => other,
+        }
+    }
+
     /// A word for metrics.
     pub const fn category(&self) -> &'static str {
         match self {

@@ -8,6 +8,7 @@ use sqlx::postgres::PgRow;
 use sqlx::types::Json;
 use uuid::Uuid;
 
+use crate::halves::Asked;
 use crate::rows::read;
 use crate::{Error, Store};
 
@@ -76,6 +77,42 @@ struct Row {
     parked_at: jiff_sqlx::Timestamp,
 }
 
+/// Takes what is due: of cluster 1, the 2 that wait longest at most, for 3 seconds.
+macro_rules! claim {
+    () => {
+        "with due as (select database_id from parked_instructions \
+         where cluster_id = $1 and retry_at <= now() order by retry_at limit $2 for update skip locked) \
+         update parked_instructions p set retry_at = now() + make_interval(secs => $3) \
+         from due where p.database_id = due.database_id returning "
+    };
+}
+
+/// What `Row` reads, of `parked_instructions p`.
+macro_rules! columns {
+    () => {
+        "p.database_id, p.cluster_id, p.epoch, p.seq, p.payload, p.topic, p.kafka_partition, p.kafka_offset, \
+         p.headers, p.traceparent, p.code, p.message, p.attempts, p.parked_at"
+    };
+}
+
+fn by_ids(ids: &[Uuid]) -> Asked {
+    sqlx::query(concat!("select ", columns!(), " from parked_instructions p where p.database_id = any($1)"))
+        .bind(ids)
+}
+
+impl Claimed {
+    fn of(rows: &[PgRow]) -> Self {
+        let mut claimed = Self::default();
+        for row in rows {
+            match read::<Row, Parked>(("parked_instructions", "database_id"), row) {
+                Ok(parked) => claimed.parked.push(parked),
+                Err(error) => claimed.unreadable.push(error),
+            }
+        }
+        claimed
+    }
+}
+
 impl Store {
     /// Parks an instruction unless the same or a newer one of the database is parked. Says whether it was stored.
     /// `parked_at` and `attempts` are the database's: whatever takes the place of another is tried as if it were the first, and
@@ -115,36 +152,47 @@ impl Store {
     /// Takes parked instructions of a cluster whose time has come, the longest waiting first, and keeps others from
     /// taking the same ones for the time of `lease`. They stay until [`Store::unpark`]: whoever takes them applies them
     /// first, and one that dies with them leaves them to the next after the lease. Two that hold the same one all the
-    /// same, because a lease ran out, waste a call and do no harm. One that cannot be read stays as well, and holds up nobody
-    /// else: it comes again after the lease.
+    /// same, because a lease ran out, waste a call and do no harm. One that cannot be read, be it that Postgres itself fails at it,
+    /// stays as well, and holds up nobody else: it comes again after the lease.
     pub async fn claim_parked(
         &self,
         cluster: &ClusterId,
         limit: u32,
         lease: Duration,
     ) -> Result<Claimed, Error> {
-        let rows: Vec<PgRow> = sqlx::query(
-            "with due as (select database_id from parked_instructions \
-             where cluster_id = $1 and retry_at <= now() order by retry_at limit $2 for update skip locked) \
-             update parked_instructions p set retry_at = now() + make_interval(secs => $3) \
-             from due where p.database_id = due.database_id \
-             returning p.database_id, p.cluster_id, p.epoch, p.seq, p.payload, p.topic, p.kafka_partition, \
-             p.kafka_offset, p.headers, p.traceparent, p.code, p.message, p.attempts, p.parked_at",
-        )
-        .bind(cluster.as_str())
-        .bind(i64::from(limit))
-        .bind(lease.as_secs_f64())
-        .fetch_all(&self.pool)
-        .await
-        .map_err(Error::from_sqlx)?;
-        let mut claimed = Claimed::default();
-        for row in &rows {
-            match read::<Row, Parked>(("parked_instructions", "database_id"), row) {
-                Ok(parked) => claimed.parked.push(parked),
-                Err(error) => claimed.unreadable.push(error),
-            }
-        }
+        let rows = sqlx::query(concat!(claim!(), columns!()))
+            .bind(cluster.as_str())
+            .bind(i64::from(limit))
+            .bind(lease.as_secs_f64())
+            .fetch_all(&self.pool)
+            .await
+            .map_err(Error::from_sqlx);
+        let mut claimed = match rows {
+            Ok(rows) => Claimed::of(&rows),
+            Err(error) if error.is_about_a_row() => self.claim_around(cluster, limit, lease).await?,
+            Err(error) => return Err(error),
+        };
         claimed.parked.sort_by_key(|parked| parked.parked_at);
+        Ok(claimed)
+    }
+
+    /// Takes them without a look at what is in them, so that those that Postgres fails at wait for the lease as well, and are in
+    /// nobody's way meanwhile; then reads what can be read of it. Where a newer one was parked between the two, that is what is read:
+    /// it may be tried twice at once, like one whose lease ran out.
+    async fn claim_around(&self, cluster: &ClusterId, limit: u32, lease: Duration) -> Result<Claimed, Error> {
+        let ids: Vec<Uuid> = sqlx::query_scalar(concat!(claim!(), "p.database_id"))
+            .bind(cluster.as_str())
+            .bind(i64::from(limit))
+            .bind(lease.as_secs_f64())
+            .fetch_all(&self.pool)
+            .await
+            .map_err(Error::from_sqlx)?;
+        let readable = self.read_around(&ids, ids.len(), by_ids).await?;
+        let mut claimed = Claimed::of(&readable.rows);
+        let damaged = readable.damaged.into_iter();
+        claimed
+            .unreadable
+            .extend(damaged.map(|(which, error)| error.of_row("parked_instructions", ids[which])));
         Ok(claimed)
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::DatabaseId;
 pub(crate) use testkit::stack;
 
 /// As programs have a store, for a test that is not about how long they wait for a connection: beside all other tests Postgres
@@ -16,6 +17,24 @@ pub(crate) async fn database() -> (::store::Store, String) {
     let store = ::store::Store::connect(&url, &patient()).expect("a store");
     store.migrate().await.expect("migrations");
     (store, url)
+}
+
+/// A statement from which on Postgres fails at what is asked for of one column of these rows, as it does where the disk is damaged: of a
+/// table with this key. `sound_TABLE` is the table as it was.
+pub(crate) fn damage(table: &str, (key, column): (&str, &str), ids: &[DatabaseId]) -> String {
+    let ids: Vec<String> = ids.iter().map(|id| format!("'{id}'")).collect();
+    format!(
+        "create function damaged(id uuid, value anyelement) returns anyelement immutable language plpgsql as $$ begin \
+         if id in ({}) then raise exception 'missing chunk number 0 for toast value 7' using errcode = 'data_corrupted'; \
+         end if; return value; end $$; \
+         alter table {table} rename to sound_{table}; \
+         do $$ declare kept text; begin \
+         select string_agg(case attname when '{column}' then 'damaged({key}, {column}) as {column}' else attname::text end, \
+         ', ' order by attnum) into kept from pg_attribute \
+         where attrelid = 'sound_{table}'::regclass and attnum > 0 and not attisdropped; \
+         execute 'create view {table} as select ' || kept || ' from sound_{table}'; end $$",
+        ids.join(", ")
+    )
 }
 
 /// Does something until it took less than this, three times at most: a machine that stands still for a moment does so in one of

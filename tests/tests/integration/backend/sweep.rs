@@ -349,20 +349,7 @@ async fn what_lies_behind_a_place_that_always_fails_is_reached() {
 
 /// From now on Postgres fails at what was asked for of these databases. `sound_databases` is the table as it was.
 async fn damage(app: &App, ids: &[DatabaseId]) {
-    let ids: Vec<String> = ids.iter().map(|id| format!("'{id}'")).collect();
-    let damage = format!(
-        "create function damaged(id uuid, desired jsonb) returns jsonb immutable language plpgsql as $$ begin \
-         if id in ({}) then raise exception 'missing chunk number 0 for toast value 7' using errcode = 'data_corrupted'; \
-         end if; return desired; end $$; \
-         alter table databases rename to sound_databases; \
-         do $$ declare kept text; begin \
-         select string_agg(case attname when 'desired' then 'damaged(id, desired) as desired' else attname::text end, ', ' \
-         order by attnum) into kept from pg_attribute \
-         where attrelid = 'sound_databases'::regclass and attnum > 0 and not attisdropped; \
-         execute 'create view databases as select ' || kept || ' from sound_databases'; end $$",
-        ids.join(", ")
-    );
-    app.ask(&damage).await;
+    app.ask(&crate::support::damage("databases", ("id", "desired"), ids)).await;
 }
 
 /// Its page on the disk is damaged, or what lies apart of it: Postgres fails at whatever is asked of it, alone or together with others.

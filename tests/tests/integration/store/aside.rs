@@ -9,6 +9,7 @@ use testkit::postgres::Session;
 
 use super::absorb::fresh;
 use super::{Try, at, observation};
+use crate::support::damage;
 
 fn parked(database: DatabaseId, seq: i64) -> Parked {
     Parked {
@@ -53,6 +54,31 @@ async fn a_parked_row_that_cannot_be_read_holds_up_nobody_else() {
         let told: Vec<String> = claimed.unreadable.iter().map(ToString::to_string).collect();
         assert!(told.len() == 1 && told[0].contains(&broken.to_string()), "{told:?}");
     }
+}
+
+#[tokio::test]
+async fn a_parked_row_that_postgres_fails_at_rests_and_holds_up_nobody_else() {
+    const LEASE: Duration = Duration::from_mins(5);
+    let scene = Try::new().await;
+    let ids: Vec<DatabaseId> = (0..5).map(|_| DatabaseId::mint()).collect();
+    for id in &ids {
+        scene.store.park(&parked(*id, 2), Duration::ZERO).await.unwrap();
+    }
+    let broken = [ids[0], ids[3]];
+    scene.ask(&damage("parked_instructions", ("database_id", "payload"), &broken)).await;
+    let cluster = "eu-west-1".parse().unwrap();
+    let claimed = scene.store.claim_parked(&cluster, 10, LEASE).await.unwrap();
+    let taken: Vec<DatabaseId> = claimed.parked.iter().map(|one| one.database).collect();
+    assert_eq!(taken, [ids[1], ids[2], ids[4]], "the longest waiting first");
+    let told: Vec<String> = claimed.unreadable.iter().map(ToString::to_string).collect();
+    let is_told =
+        |id: &DatabaseId| told.iter().any(|one| one.contains(&id.to_string()) && one.contains("chunk"));
+    assert!(told.len() == 2 && broken.iter().all(is_told), "{told:?}");
+    let claimed = scene.store.claim_parked(&cluster, 10, LEASE).await.unwrap();
+    assert!(claimed.parked.is_empty() && claimed.unreadable.is_empty(), "all have a lease: {claimed:?}");
+    scene.ask("update sound_parked_instructions set retry_at = now()").await;
+    let claimed = scene.store.claim_parked(&cluster, 10, LEASE).await.unwrap();
+    assert_eq!((claimed.parked.len(), claimed.unreadable.len()), (3, 2), "after it they come again");
 }
 
 #[tokio::test]
