@@ -1,6 +1,8 @@
 //! The outbox: not a table of its own, but the published position in `databases`. What lags there is to be published, and
 //! only its newest state.
 
+mod damaged;
+
 use std::time::Duration;
 
 use domain::{DatabaseId, Position};
@@ -20,6 +22,8 @@ pub struct Unpublished {
     pub instructions: Vec<Instruction>,
     /// Rows that cannot be read: they hold up nobody else.
     pub unreadable: Vec<Unreadable>,
+    /// Rows that Postgres itself fails at, which may be for a while only: they hold up nobody else either.
+    pub damaged: Vec<Unreadable>,
     /// Whether there may be more.
     pub more: bool,
 }
@@ -67,16 +71,25 @@ pub struct Backlog {
     pub newer: i64,
 }
 
+/// Which of `databases d` wait to be published, the longest waiting first: 1 most of them, 3 databases to leave out.
+// As a sub-select these are looked up in a hash; as an array each row would be compared with each of them.
+macro_rules! waiting {
+    () => {
+        "d.unpublished and d.id not in (select unnest($3)) \
+         and not exists (select from unpublishable u where u.database_id = d.id and u.epoch = d.epoch and u.seq = d.seq) \
+         order by greatest(d.minted_at, d.resent_at) limit $1"
+    };
+}
+pub(crate) use waiting;
+
 /// Newest states that are not yet published, the longest waiting first: 1 most of them, 2 the newest schema that is read,
 /// 3 databases to leave out.
-// As a sub-select these are looked up in a hash; as an array each row would be compared with each of them.
 pub const UNPUBLISHED: &str = concat!(
     "select ",
     instruction_columns!(),
     " from databases d join instructions i on i.database_id = d.id and i.epoch = d.epoch and i.seq = d.seq \
-     where d.unpublished and d.id not in (select unnest($3)) and i.desired_schema <= $2 \
-     and not exists (select from unpublishable u where u.database_id = d.id and u.epoch = d.epoch and u.seq = d.seq) \
-     order by greatest(d.minted_at, d.resent_at) limit $1"
+     where i.desired_schema <= $2 and ",
+    waiting!()
 );
 
 /// Marks databases as published where they still stand where they did: arrays of 1 databases, 2 and 3 their positions.
@@ -86,6 +99,19 @@ pub const MARK: &str = "with sent as (select d.id, s.epoch, s.seq from databases
     update databases d set published_epoch = sent.epoch, published_seq = sent.seq, published_at = now() \
     from sent where d.id = sent.id and d.epoch = sent.epoch and d.seq = sent.seq and d.unpublished \
     returning d.id";
+
+impl Unpublished {
+    fn of(rows: &[PgRow], more: bool) -> Result<Self, Error> {
+        let mut unpublished = Self { more, ..Self::default() };
+        for row in rows {
+            match read::<Row, Instruction>(("instructions", "id"), row) {
+                Ok(instruction) => unpublished.instructions.push(instruction),
+                Err(error) => unpublished.unreadable.push(unreadable(row, error)?),
+            }
+        }
+        Ok(unpublished)
+    }
+}
 
 impl Store {
     /// Newest states that are not yet published, the longest waiting first. Several relays may see the same ones:
@@ -98,22 +124,18 @@ impl Store {
     /// The same without these databases.
     pub async fn unpublished_beside(&self, limit: u32, these: &[DatabaseId]) -> Result<Unpublished, Error> {
         let these: Vec<Uuid> = these.iter().map(|id| id.uuid()).collect();
-        let rows: Vec<PgRow> = sqlx::query(UNPUBLISHED)
+        let rows = sqlx::query(UNPUBLISHED)
             .bind(i64::from(limit))
             .bind(SCHEMA)
-            .bind(these)
+            .bind(&these)
             .fetch_all(&self.pool)
             .await
-            .map_err(Error::from_sqlx)?;
-        let mut unpublished =
-            Unpublished { more: rows.len() as u64 >= u64::from(limit), ..Unpublished::default() };
-        for row in rows {
-            match read::<Row, Instruction>(("instructions", "id"), &row) {
-                Ok(instruction) => unpublished.instructions.push(instruction),
-                Err(error) => unpublished.unreadable.push(unreadable(&row, error)?),
-            }
+            .map_err(Error::from_sqlx);
+        match rows {
+            Ok(rows) => Unpublished::of(&rows, rows.len() as u64 >= u64::from(limit)),
+            Err(error) if error.is_about_a_row() => self.unpublished_around(limit, these).await,
+            Err(error) => Err(error),
         }
-        Ok(unpublished)
     }
 
     /// Sets aside a state that cannot be published, unless another was minted meanwhile, or somebody holds the database locked:

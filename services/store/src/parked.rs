@@ -77,7 +77,7 @@ struct Row {
     parked_at: jiff_sqlx::Timestamp,
 }
 
-/// Takes what is due: of cluster 1, the 2 that wait longest at most, for 3 seconds.
+/// Takes what is due, the longest waiting first: of cluster 1, 2 most of them, for 3 seconds.
 macro_rules! claim {
     () => {
         "with due as (select database_id from parked_instructions \

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use ::store::SetAside;
+use domain::DatabaseId;
 
 use super::{Try, at};
+use crate::support::damage;
 
 #[tokio::test]
 async fn only_the_newest_state_is_to_be_published() {
@@ -70,6 +72,55 @@ async fn a_row_that_cannot_be_read_holds_up_nobody_else() {
     let unreadable = &waiting.unreadable[0];
     assert_eq!((unreadable.database, unreadable.position), (broken.id, at(1)));
     assert!(unreadable.error.to_string().contains("odd"), "{unreadable:?}");
+}
+
+/// So many databases, the longest waiting first.
+async fn made(scene: &Try, count: usize) -> Vec<DatabaseId> {
+    let mut made = Vec::new();
+    for number in 0..count {
+        made.push(scene.create(&format!("trades-{number}")).await.id);
+    }
+    made
+}
+
+/// Which states are read beside these databases, which ones Postgres fails at, and whether there may be more.
+async fn read(scene: &Try, these: &[DatabaseId]) -> (Vec<DatabaseId>, Vec<DatabaseId>, bool) {
+    let waiting = scene.store.unpublished_beside(100, these).await.unwrap();
+    assert!(waiting.unreadable.is_empty(), "{waiting:?}");
+    assert!(waiting.damaged.iter().all(|one| one.position == at(1)), "{waiting:?}");
+    let read = waiting.instructions.into_iter().map(|one| one.database).collect();
+    (read, waiting.damaged.into_iter().map(|one| one.database).collect(), waiting.more)
+}
+
+#[tokio::test]
+async fn states_that_postgres_fails_at_are_named_and_all_others_are_read() {
+    let scene = Try::new().await;
+    let mut sound = made(&scene, 12).await;
+    let broken = [sound.remove(11), sound.remove(6), sound.remove(5), sound.remove(0)];
+    scene.ask(&damage("instructions", ("database_id", "desired"), &broken)).await;
+    let (read_first, mut named, more) = read(&scene, &[]).await;
+    named.reverse();
+    assert_eq!((read_first, named, more), (sound.clone(), broken.to_vec(), false));
+    assert_eq!(read(&scene, &broken).await, (sound.clone(), Vec::new(), false), "without them nothing fails");
+    for id in broken {
+        assert!(scene.store.set_aside(id, at(1), SetAside::Unreadable, "why").await.unwrap());
+    }
+    assert_eq!(read(&scene, &[]).await, (sound, Vec::new(), false), "nor once they are set aside");
+    let backlog = scene.store.backlog().await.unwrap();
+    assert_eq!((backlog.databases, backlog.set_aside), (8, 4));
+}
+
+#[tokio::test]
+async fn of_many_states_that_postgres_fails_at_some_are_named_at_a_time() {
+    let scene = Try::new().await;
+    let made = made(&scene, 12).await;
+    scene.ask(&damage("instructions", ("database_id", "desired"), &made[..10])).await;
+    assert_eq!(
+        read(&scene, &[]).await,
+        (Vec::new(), made[..8].to_vec(), true),
+        "and the rest may be read later"
+    );
+    assert_eq!(read(&scene, &made[..8]).await, (made[10..].to_vec(), made[8..10].to_vec(), false));
 }
 
 #[tokio::test]
