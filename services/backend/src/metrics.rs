@@ -157,7 +157,7 @@ impl Metrics {
         self.set_aside.get_or_create(&[("code", code.to_owned())]).inc();
     }
 
-    /// Counts a row that cannot be read, by a list or by the sweep.
+    /// Counts a row that cannot be read, by a list, by the sweep or by the relay.
     pub(crate) fn unreadable(&self, table: &str) {
         self.unreadable.get_or_create(&[("table", table.to_owned())]).inc();
     }

@@ -6,6 +6,7 @@
 //! what somebody holds locked is marked later, what Kafka took is marked while others still wait for its word, no round
 //! waits for long for those, and what failed waits for itself alone.
 
+mod damaged;
 mod doubts;
 mod measure;
 mod pause;
@@ -29,6 +30,7 @@ use runtime::{Backoff, CancellationToken};
 use store::{Instruction, SetAside, Store, Unpublished, Unreadable};
 use tokio::sync::watch;
 
+use damaged::Damaged;
 use doubts::{Asked, Doubts};
 use pause::Pause;
 use reading::Reading;
@@ -71,6 +73,8 @@ pub struct Relay {
     doubts: Mutex<Doubts<Word>>,
     /// What Kafka did not take in earlier rounds: of these databases nothing is sent before they are due or let go.
     refusals: Mutex<Refusals>,
+    /// What Postgres failed at lately: it is left out for a while.
+    damaged: Mutex<Damaged>,
     reading: Reading,
     /// How long a round waits for Kafka's word while nothing is in doubt.
     patience: Duration,
@@ -126,6 +130,7 @@ impl Relay {
     ) -> Self {
         let (one_by_one, delivered, doubts) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (refusals, reading) = (Mutex::new(Refusals::new(BACKOFF)), Reading::of(store.clone()));
+        let damaged = Mutex::new(Damaged::new(damaged::PATIENCE));
         let patience = publish::PATIENCE;
         Self {
             store,
@@ -137,6 +142,7 @@ impl Relay {
             delivered,
             doubts,
             refusals,
+            damaged,
             reading,
             patience,
         }
@@ -205,7 +211,8 @@ impl Relay {
         for stretch in heard.chunks(STRETCH) {
             self.mark(stretch).await?;
         }
-        let (left_out, full) = left_out_of(&self.doubts(), &mut self.refusals(), Instant::now());
+        let (mut left_out, full) = left_out_of(&self.doubts(), &mut self.refusals(), Instant::now());
+        left_out.extend(self.damaged().waiting(Instant::now()));
         let waiting = if full {
             Unpublished::default()
         } else {
@@ -230,6 +237,7 @@ impl Relay {
         for unreadable in &waiting.unreadable {
             self.set_aside_unreadable(unreadable).await?;
         }
+        self.meet(&waiting.damaged).await?;
         let failed = sent.failures.len();
         match sent.failures.into_iter().next() {
             Some((_, source)) if self.refusals().is_dark() => {
@@ -356,7 +364,7 @@ fn left_out_of(doubts: &Doubts<Word>, refusals: &mut Refusals, now: Instant) -> 
 
 /// Those of a portion.
 fn databases(portion: &Unpublished) -> Vec<DatabaseId> {
-    let unreadable = portion.unreadable.iter().map(|one| one.database);
+    let unreadable = portion.unreadable.iter().chain(&portion.damaged).map(|one| one.database);
     portion.instructions.iter().map(|one| one.database).chain(unreadable).collect()
 }
 

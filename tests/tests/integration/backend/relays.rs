@@ -1,6 +1,7 @@
 //! Relays in any number, and what stands in their way: a lock, a damaged row, a record that is too large, a silent broker.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ::backend::metrics::Metrics;
 use ::backend::relay::{Error, Relay, Step};
@@ -12,7 +13,7 @@ use wire::Instruction;
 
 use super::road::{LIMIT, Road, id};
 use super::{App, PATIENCE, text};
-use crate::support::counted;
+use crate::support::{counted, damage};
 
 /// What waits to be published.
 async fn waiting(app: &App) -> i64 {
@@ -122,6 +123,36 @@ async fn damaged_rows_are_set_aside_until_the_next_change() {
     grow(&road.app, &id(&broken).to_string(), 200).await;
     assert_eq!(road.relay().step().await.unwrap(), Step::Published { count: 1, more: false });
     assert_eq!(road.records(2).await[1].key_text(), Some(id(&broken).to_string().as_str()));
+}
+
+/// What lies apart of its row on the disk is damaged: Postgres fails at whatever asks for it, alone or together with others.
+#[tokio::test]
+async fn a_state_that_postgres_fails_at_holds_up_no_other_and_is_set_aside_if_that_lasts() {
+    let road = Road::new().await;
+    let app = &road.app;
+    let [first, broken, last] = [app.created("a").await, app.created("b").await, app.created("c").await];
+    app.ask(&damage("instructions", ("database_id", "desired"), &[id(&broken)])).await;
+    let registry = runtime::Metrics::default();
+    let (topic, doorbell, metrics) =
+        (road.instructions.clone(), app.doorbell.clone(), Metrics::new(&registry));
+    let producer = road.producer_of(&road.connection).await;
+    let relay = Relay::new(app.store.clone(), producer, topic, doorbell, metrics).patient(LIMIT);
+    assert_eq!(relay.step().await.unwrap(), Step::Published { count: 2, more: false });
+    let records = road.records(2).await;
+    let keys: Vec<_> = records.iter().map(|record| record.key_text().unwrap().to_owned()).collect();
+    assert!([&first, &last].iter().all(|made| keys.contains(&id(made).to_string())), "{keys:?}");
+    let backlog = app.store.backlog().await.unwrap();
+    assert_eq!((backlog.databases, backlog.set_aside), (1, 0), "it may come to an end");
+    let told = registry.encode().unwrap();
+    assert!(told.contains("rows_unreadable_total{table=\"instructions\"} 1"), "{told}");
+    // To whoever does not wait whether it lasts, it has.
+    let hasty = road.relay().bearing_damage_for(Duration::ZERO);
+    assert_eq!(hasty.step().await.unwrap(), Step::Idle);
+    let backlog = app.store.backlog().await.unwrap();
+    assert_eq!((backlog.databases, backlog.set_aside), (0, 1), "it shuts no gate");
+    let aside = "select database_id, code, message like '%missing chunk%' from unpublishable";
+    assert_eq!(app.ask(aside).await, format!("{}|unreadable|t", id(&broken)));
+    assert_eq!(road.relay().step().await.unwrap(), Step::Idle, "it is tried no more");
 }
 
 /// Copies of the one database there is, as many as are wanted, minted one after the other.
