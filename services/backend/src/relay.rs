@@ -219,6 +219,7 @@ impl Relay {
             self.reading.next(&left_out).await.map_err(Error::Store)?
         };
         let count = waiting.instructions.len();
+        let lasting = self.meet(&waiting.instructions, &waiting.damaged);
         let beside = [databases(&waiting), left_out].concat();
         let (known, fresh) = self.part(waiting.instructions);
         let ahead = self.reading.read_ahead(waiting.more, &beside);
@@ -234,10 +235,9 @@ impl Relay {
         for (asked, error) in sent.too_large {
             self.set_aside(asked, SetAside::TooLarge, runtime::telemetry::chain(&error)).await?;
         }
-        for unreadable in &waiting.unreadable {
+        for unreadable in waiting.unreadable.iter().chain(lasting) {
             self.set_aside_unreadable(unreadable).await?;
         }
-        self.meet(&waiting.damaged).await?;
         let failed = sent.failures.len();
         match sent.failures.into_iter().next() {
             Some((_, source)) if self.refusals().is_dark() => {
