@@ -107,7 +107,7 @@ fn place(key: u128) -> usize {
 /// What could be read of a list.
 #[derive(Debug, Default)]
 pub(crate) struct Readable {
-    /// The rows, in the order of the list.
+    /// The rows: part after part of the list, those of a part in the order in which they were given.
     pub(crate) rows: Vec<PgRow>,
     /// Places in the list of those that cannot be read, and why.
     pub(crate) damaged: Vec<(usize, Error)>,
@@ -227,15 +227,20 @@ mod tests {
         is_cut: bool,
     }
 
+    /// The places in a list of so many that these bits stand for: every second one at its end.
+    fn places(count: usize, bits: u32) -> Vec<usize> {
+        let place = |bit: usize| if bit.is_multiple_of(2) { bit / 2 } else { count - 1 - bit / 2 };
+        let is_set = |bit: &usize| bits & (1 << *bit) != 0;
+        let mut places: Vec<usize> = (0..count.min(10)).filter(is_set).map(place).collect();
+        places.sort_unstable();
+        places
+    }
+
     #[test]
     fn all_of_a_list_is_read_but_the_rows_that_cannot_be() {
         for count in 0..20_usize {
             for bits in 0..1_u32 << count.min(10) {
-                // At the end of the list, too.
-                let place = |bit: usize| if bit.is_multiple_of(2) { bit / 2 } else { count - 1 - bit / 2 };
-                let is_damaged = |bit: &usize| bits & (1 << *bit) != 0;
-                let mut damaged: Vec<usize> = (0..count.min(10)).filter(is_damaged).map(place).collect();
-                damaged.sort_unstable();
+                let damaged = places(count, bits);
                 let told = around(count, &damaged, count, 0);
                 let sound: Vec<usize> = (0..count).filter(|place| !damaged.contains(place)).collect();
                 assert_eq!((&told.found, &told.read), (&damaged, &sound), "of {count}");

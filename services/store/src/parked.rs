@@ -178,7 +178,8 @@ impl Store {
 
     /// Takes them without a look at what is in them, so that those that Postgres fails at wait for the lease as well, and are in
     /// nobody's way meanwhile; then reads what can be read of it. Where a newer one was parked between the two, that is what is read:
-    /// it may be tried twice at once, like one whose lease ran out.
+    /// it may be tried twice at once, like one whose lease ran out. A page of the table that is damaged is not read around: no row of
+    /// it can be taken.
     async fn claim_around(&self, cluster: &ClusterId, limit: u32, lease: Duration) -> Result<Claimed, Error> {
         let ids: Vec<Uuid> = sqlx::query_scalar(concat!(claim!(), "p.database_id"))
             .bind(cluster.as_str())
