@@ -9,7 +9,7 @@ use resources::names;
 use serde_json::Value;
 
 use super::child::{ensure, ensure_with};
-use super::disk::{modification_of, persistent_volume_of};
+use super::tuning::{modification_of, persistent_volume_of};
 use super::{World, going};
 use crate::{Kind, Part, Plan, State, Step, Target, build};
 

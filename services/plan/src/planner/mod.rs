@@ -27,6 +27,7 @@ mod serves;
 mod shut_out;
 mod source;
 mod teardown;
+mod tuning;
 mod unmade;
 mod version;
 mod workload;
@@ -43,8 +44,6 @@ use crate::report::are_copies_outdated;
 use crate::secrets::{Choice, Keyring, choose};
 use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated, upgrade};
 
-pub use disk::{Work, modification_must_be_read, work};
-pub(crate) use disk::{change as volume_change, progress};
 pub use existing::disk_reported;
 pub(crate) use existing::living;
 pub(crate) use home::pinned;
@@ -60,6 +59,8 @@ pub(crate) use name::{is_reserved, name_had, name_in_force, other_name};
 pub(crate) use reach::{leaving_node, missing_kinds};
 pub use source::{Source, source_to_look_at};
 pub(crate) use source::{has_served, is_older_than};
+pub use tuning::{Work, modification_must_be_read, work};
+pub(crate) use tuning::{change as volume_change, progress};
 pub(crate) use workload::is_on;
 pub use workload::{pod_is_ready, pod_serves};
 
