@@ -129,7 +129,7 @@ mod tests {
         let (mut damaged, now) = (Damaged::new(PATIENCE), Instant::now());
         let [sick, other] = [DatabaseId::mint(), DatabaseId::mint()];
         damaged.failed((sick, at(1)), now);
-        assert_eq!(damaged.waiting(now + REST.0 - SECOND), [sick], "and not {other}");
+        assert_eq!(damaged.waiting(now + REST.0.saturating_sub(SECOND)), [sick], "and not {other}");
         assert!(damaged.waiting(now + REST.0).is_empty(), "it is read again");
         assert!(damaged.waiting(now + REST.0 + FORGET).is_empty() && damaged.met.is_empty());
     }
@@ -184,7 +184,7 @@ mod tests {
     fn what_fails_for_longer_rests_longer() {
         let (mut damaged, start, sick) = (Damaged::new(PATIENCE), Instant::now(), DatabaseId::mint());
         let now = fail(&mut damaged, &[sick], start, PATIENCE * 3);
-        assert_eq!(damaged.waiting(now + REST.1 - SECOND), [sick]);
+        assert_eq!(damaged.waiting(now + REST.1.saturating_sub(SECOND)), [sick]);
         assert!(damaged.waiting(now + REST.1).is_empty(), "but not for ever");
     }
 

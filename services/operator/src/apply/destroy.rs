@@ -315,15 +315,20 @@ mod tests {
         assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
     }
 
+    /// Keeps the thread for longer than this.
+    fn halt(limit: Duration) {
+        let began = Instant::now();
+        while began.elapsed() <= limit {
+            std::hint::spin_loop();
+        }
+    }
+
     #[tokio::test]
     async fn what_a_halted_process_takes_notice_of_too_late_is_not_seen() {
         let short = Duration::from_millis(1);
         // No timer runs meanwhile, and the answer is there when it wakes.
         let halted = async {
-            let began = Instant::now();
-            while began.elapsed() <= short {
-                std::hint::spin_loop();
-            }
+            halt(short);
             Ok(())
         };
         let late = seen_within(short, "look at the volume", halted).await;
