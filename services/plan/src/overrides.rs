@@ -4,6 +4,7 @@
 //! QuestDB has, or asks for more than the machine gives.
 
 mod amounts;
+mod annotations;
 mod spelling;
 #[cfg(test)]
 mod tests;
@@ -96,16 +97,11 @@ impl Checks<'_> {
     fn keys(&mut self, overrides: &PodOverrides) {
         check_keys("/spec/pod/labels", &overrides.labels, self.violations);
         check_keys("/spec/pod/annotations", &overrides.annotations, self.violations);
-        let system = |prefix: &str| {
-            ["kubernetes.io", "k8s.io"]
-                .iter()
-                .any(|domain| prefix == *domain || prefix.ends_with(&format!(".{domain}")))
-        };
         let pointer = |list: &str, key: &str| format!("/spec/pod/{list}/{}", reference_token(key));
         for key in overrides.labels.keys() {
             let prefix = prefix_of(key);
             let chosen_by = key == "app.kubernetes.io/name";
-            if chosen_by || (system(prefix) && prefix != "app.kubernetes.io") {
+            if chosen_by || (annotations::is_of_kubernetes(prefix) && prefix != "app.kubernetes.io") {
                 self.say(
                     pointer("labels", key),
                     Rule::Conflict,
@@ -113,11 +109,9 @@ impl Checks<'_> {
                 );
             }
         }
-        for key in overrides.annotations.keys() {
-            let prefix = prefix_of(key);
-            if system(prefix) && prefix.contains(".security.") {
-                let detail = "an annotation that would loosen what a container is held by";
-                self.say(pointer("annotations", key), Rule::Conflict, detail);
+        for (key, value) in &overrides.annotations {
+            if let Some((rule, why)) = annotations::refused(key, value) {
+                self.say(pointer("annotations", key), rule, why);
             }
         }
     }

@@ -86,6 +86,12 @@ fn keys_of_others_are_refused_by_name() {
     let loose = "container.apparmor.security.beta.kubernetes.io/questdb";
     let expected = format!("/annotations/{}", loose.replace('/', "~1"));
     check("/annotations", json!({ loose: "unconfined" }), &expected, "conflict");
+    let mirror = "kubernetes.io/config.mirror";
+    let expected = format!("/annotations/{}", mirror.replace('/', "~1"));
+    check("/annotations", json!({ mirror: "x" }), &expected, "conflict");
+    let cost = "controller.kubernetes.io/pod-deletion-cost";
+    let expected = format!("/annotations/{}", cost.replace('/', "~1"));
+    check("/annotations", json!({ cost: "dear" }), &expected, "format");
     check(
         "/annotations",
         json!({ "crd.questdb.io/checksum": "x" }),
