@@ -197,15 +197,20 @@ fn disk(world: &World<'_>) -> Vec<Change> {
     let mut volumes = crate::planner::living(&world.observed.account.volumes);
     let Some(volume) = volumes.next() else { return Vec::new() };
     let change = volume_change(world.validated, volume);
-    let differs = [
-        ("/spec/storage/sizeGib", change.size_gib.is_some()),
-        ("/spec/storage/type", change.kind.is_some()),
-        // Another type is asked for with what stays of the former as well.
-        ("/spec/storage/iops", change.iops.is_some() && change.iops != volume.iops),
-        ("/spec/storage/throughput", change.throughput.is_some() && change.throughput != volume.throughput),
+    // Another type is asked for with what stays of the former as well.
+    let iops = change.iops.filter(|_| change.iops != volume.iops);
+    let throughput = change.throughput.filter(|_| change.throughput != volume.throughput);
+    let asked = [
+        ("/spec/storage/sizeGib", change.size_gib.map(|size| format!("{size} GiB"))),
+        ("/spec/storage/type", change.kind.map(|kind| format!("type {kind}"))),
+        ("/spec/storage/iops", iops.map(|iops| format!("{iops} IOPS"))),
+        ("/spec/storage/throughput", throughput.map(|throughput| format!("{throughput} MiB/s"))),
     ];
-    let fields = differs.into_iter().filter_map(|(field, differs)| differs.then_some(field));
-    fields.map(|field| Change::online(field, "EC2 changes the disk while QuestDB serves")).collect()
+    let online = |(field, asked): (&str, Option<String>)| {
+        let why = format!("EC2 changes the disk to {} while QuestDB serves", asked?);
+        Some(Change::online(field, &why))
+    };
+    asked.into_iter().filter_map(online).collect()
 }
 
 fn name(world: &World<'_>, plan: &Plan) -> Option<Change> {
@@ -218,7 +223,8 @@ fn name(world: &World<'_>, plan: &Plan) -> Option<Change> {
     if let Some(State::Refused(why)) = plan.state(Part::Rename) {
         return Some(Change::new(field, ChangeMeans::Refused, why));
     }
-    let why = format!("the new name is added and takes the place of {in_force}, which is given back then");
+    let hostname = &world.validated.hostname;
+    let why = format!("{hostname} is added and takes the place of {in_force}, which is given back then");
     Some(Change::new(field, ChangeMeans::Online, why))
 }
 
@@ -254,10 +260,10 @@ fn of_kind(kind: Kind) -> Option<Change> {
     Some(Change::online(field, "the object is changed while QuestDB serves"))
 }
 
-/// The same for status, with the times of before.
+/// The same for status, with the times of before, where the same was asked for.
 pub(crate) fn pending(resource: &QuestDB, changes: Vec<Change>, now: jiff::Timestamp) -> Vec<PendingStatus> {
     let since = |change: &Change| {
-        let known = told(resource, &change.field, change.means);
+        let known = told(resource, &change.field, change.means).filter(|known| is_of(known, change));
         known.map_or(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now), |known| known.since.clone())
     };
     let status = |change: Change| PendingStatus {
@@ -267,6 +273,15 @@ pub(crate) fn pending(resource: &QuestDB, changes: Vec<Change>, now: jiff::Times
         why: change.why,
     };
     changes.into_iter().take(MOST).map(status).collect()
+}
+
+/// Whether what was told is of the same wish. A move, and what is changed while QuestDB serves, is told by what is asked for; others
+/// are told in words that may change on the way.
+fn is_of(known: &PendingStatus, change: &Change) -> bool {
+    match change.means {
+        ChangeMeans::Online | ChangeMeans::Move => known.why == change.why,
+        ChangeMeans::Restart | ChangeMeans::Stop | ChangeMeans::Refused => true,
+    }
 }
 
 /// Most changes in a status: as many as server.conf may have keys, and the others.

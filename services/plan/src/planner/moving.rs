@@ -46,12 +46,15 @@ pub(crate) fn reasons(world: &World<'_>, instance: &Instance) -> Vec<Reason> {
     let wish = world.validated;
     let mut reasons = Vec::new();
     let mut add = |field, why: String| reasons.push(Reason { field, why });
-    if instance.instance_type != wish.instance_type.name {
-        add("/spec/compute/instanceType", format!("{} is a {}", instance.id, instance.instance_type));
+    let (found, asked) = (&instance.instance_type, &wish.instance_type.name);
+    if found != asked {
+        add("/spec/compute/instanceType", format!("{} is a {found}, and {asked} is asked for", instance.id));
     }
     // Another image of the cluster is for machines to come: nobody is moved because the operator was given a newer one.
     if world.resource.spec.compute.node_image.is_some() && instance.image != wish.node_image {
-        add("/spec/compute/nodeImage", format!("{} was made from {}", instance.id, instance.image));
+        let (found, asked) = (&instance.image, &wish.node_image);
+        let why = format!("{} was made from {found}, and {asked} is asked for", instance.id);
+        add("/spec/compute/nodeImage", why);
     }
     if let Some(node) = of_instance(world, instance).filter(|node| is_leaving(node)) {
         let name = node.metadata.name.as_deref().unwrap_or_default();

@@ -417,6 +417,36 @@ fn what_is_pending_keeps_its_time() {
 }
 
 #[test]
+fn what_is_pending_has_another_time_when_something_else_is_asked_for() {
+    type Wish = fn(&mut QuestDBSpec, bool);
+    let rows: [(&str, Wish); 5] = [
+        ("/spec/compute/instanceType", |spec, other| {
+            let name = if other { "r7i.2xlarge" } else { "m7i.xlarge" };
+            name.clone_into(&mut spec.compute.instance_type);
+        }),
+        ("/spec/storage/sizeGib", |spec, other| spec.storage.size_gib = if other { 90 } else { 80 }),
+        ("/spec/storage/iops", |spec, other| spec.storage.iops = if other { 7_000 } else { 6_000 }),
+        ("/spec/storage/throughput", |spec, other| spec.storage.throughput = if other { 600 } else { 500 }),
+        ("/spec/network/hostname", |spec, other| {
+            spec.network.hostname =
+                Some(format!("{}.eu.example.com", if other { "third" } else { "second" }));
+        }),
+    ];
+    for (field, ask) in rows {
+        let mut world = serving();
+        let mut since = |other: bool, now: i64| {
+            spec(&mut world, |spec| ask(spec, other));
+            let now = jiff::Timestamp::from_second(now).unwrap();
+            let pending = crate::change::pending(&world.resource, planned(&world).changes, now);
+            world.resource.status.as_mut().unwrap().pending.clone_from(&pending);
+            pending.iter().find(|found| found.field == field).unwrap().since.0.as_second()
+        };
+        let times = [(false, 1), (false, 2), (true, 3), (true, 4)].map(|(other, now)| since(other, now));
+        assert_eq!(times, [1, 1, 3, 3], "{field}");
+    }
+}
+
+#[test]
 fn a_paused_operator_says_what_it_would_do() {
     let mut world = serving();
     spec(&mut world, |spec| spec.storage.size_gib = 80);
