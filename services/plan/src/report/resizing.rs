@@ -6,13 +6,15 @@ use resources::names::condition;
 
 use super::Outcome;
 use super::conditions::{Word, as_said, no, said, yes};
-use crate::planner::{Work, progress, work};
+use crate::planner::{Work, living, progress, volume_change, work};
 use crate::{Goal, Part, State, Step};
 
 /// What is said of a disk that was changed.
 const AS_ASKED: &str = "the disk is as asked for";
 /// Reason of what is said of it while EC2 still moves what lies on it. Nothing waits for that but the next change.
 const OPTIMIZING: &str = "Optimizing";
+/// Reason of what is said of a change that was under way when the database was stopped: nobody asks EC2 meanwhile how far it is.
+const STOPPED: &str = "Stopped";
 
 pub(super) fn told(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     let asked = outcome.plan.actions.iter().any(|action| matches!(action.step, Step::ModifyVolume { .. }));
@@ -36,6 +38,7 @@ pub(super) fn told(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word
         }
         // Whoever is paused in the middle of it goes on later; how far EC2 came meanwhile, nobody asks.
         (None, _) if stops && known.is_some_and(is_optimizing) => Some(no("Done", AS_ASKED)),
+        (None, _) if stops && known.is_some_and(is_under_way) => Some(no(STOPPED, left(outcome))),
         (None, _) | (_, Work::Untold) => as_said(status, condition::VOLUME_RESIZING),
         (_, Work::Optimizing) => {
             let progress = progress(&outcome.observed.account);
@@ -48,10 +51,24 @@ pub(super) fn told(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word
     }
 }
 
-/// Whether a change of the disk is told of that EC2 has not done with.
+/// What is seen of a change that was under way when the database was stopped. EC2 shows it before it is through with it.
+fn left(outcome: &Outcome<'_>) -> &'static str {
+    let mut disks = living(&outcome.observed.account.volumes);
+    if disks.next().is_some_and(|disk| volume_change(outcome.validated, disk).is_empty()) {
+        "the disk has what is asked for; whether all of it can be used is looked at when the database starts again"
+    } else {
+        "how far EC2 came with the change of the disk is looked at when the database starts again"
+    }
+}
+
+/// Whether a change of the disk is told of that EC2 has not done with, or had not when it was looked at last.
 pub(crate) fn is_change_told(status: Option<&QuestDBStatus>) -> bool {
     let told = status.and_then(|status| said(status, condition::VOLUME_RESIZING));
-    told.is_some_and(|told| told.status == "True" || is_optimizing(told))
+    told.is_some_and(|told| is_under_way(told) || is_optimizing(told))
+}
+
+fn is_under_way(told: &Condition) -> bool {
+    told.status == "True" || told.reason == STOPPED
 }
 
 fn is_optimizing(told: &Condition) -> bool {

@@ -1,5 +1,6 @@
 //! What fails holds back what needs it and nothing else.
 
+use cloud::ModificationState;
 use resources::names::condition;
 use resources::{Phase, RunState, StepState};
 
@@ -115,4 +116,31 @@ fn a_change_of_a_disk_that_was_destroyed_meanwhile_is_not_said_to_go_on() {
     assert_eq!(phase(&world), Some(Phase::Deleted));
     let (status, reason, message) = told(&world, condition::VOLUME_RESIZING);
     assert_eq!((status, reason), ("False", "Done"), "{message}");
+}
+
+#[test]
+fn a_change_of_a_disk_is_not_said_to_go_on_while_its_database_is_paused() {
+    let mut world = serving();
+    wish(&mut world, 2, |spec| spec.storage.iops = 6_000);
+    pass(&mut world, &mut 0, None, false);
+    assert_eq!(told(&world, condition::VOLUME_RESIZING).0, "True");
+    wish(&mut world, 3, |spec| spec.run_state = RunState::Paused);
+    settle(&mut world, None, false);
+    let (status, reason, message) = told(&world, condition::VOLUME_RESIZING);
+    assert_eq!((status, reason), ("False", "Stopped"), "{message}");
+    assert!(message.starts_with("the disk has what is asked for"), "{message}");
+    // EC2 does not show it any more, or not yet.
+    let mut before = world.clone();
+    before.volumes[0].iops = Some(3_000);
+    pass(&mut before, &mut 0, None, false);
+    let (status, reason, message) = told(&before, condition::VOLUME_RESIZING);
+    assert_eq!((status, reason), ("False", "Stopped"), "{message}");
+    assert!(message.starts_with("how far EC2 came"), "{message}");
+    // How far it is, is asked for as soon as the database starts again.
+    world.modification.as_mut().unwrap().state = ModificationState::Optimizing;
+    (world.modifying, world.optimizing) = (0, 2 * ENOUGH);
+    wish(&mut world, 4, |spec| spec.run_state = RunState::Running);
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!(told(&world, condition::VOLUME_RESIZING).1, "Optimizing");
 }
