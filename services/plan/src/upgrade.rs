@@ -16,13 +16,14 @@ mod disk;
 mod standing;
 mod start;
 mod stuck;
+mod written;
 
 use std::sync::Arc;
 
 use domain::catalogue;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use resources::{ChangeMeans, QuestDB, QuestDBSnapshot, UpgradeResult, UpgradeStatus, names};
+use resources::{ChangeMeans, QuestDB, QuestDBSnapshot, UpgradeResult, UpgradeStatus};
 
 use crate::change::{has_other_restarts, image_of_pod, image_of_template};
 use crate::planner::living;
@@ -62,6 +63,9 @@ pub(crate) fn decide(
     if validated.goal != Goal::Serve {
         return Decision::of(wish, record.map(|record| look.at_rest(record)));
     }
+    if let Some(undecided) = look.undecided(record.clone()) {
+        return undecided;
+    }
     let (image, record) = in_force(resource, observed, record);
     let Some(image) = image else { return Decision::of(wish, record) };
     match look.standing(image, record) {
@@ -76,12 +80,6 @@ pub(crate) fn decide(
             if image == wish { Decision::of(wish, record) } else { look.asked(&image, record) }
         }
     }
-}
-
-/// The record as the StatefulSet has it.
-fn written(children: &Children) -> Option<UpgradeStatus> {
-    let annotations = children.stateful_set.as_ref()?.metadata.annotations.as_ref()?;
-    serde_json::from_str(annotations.get(names::UPGRADE)?).ok()
 }
 
 /// The record as status has it.
@@ -141,8 +139,11 @@ impl Look<'_> {
     /// What is known of the last upgrade.
     fn record(&self) -> Option<UpgradeStatus> {
         let set = self.observed.children.stateful_set.as_deref();
-        let written = written(&self.observed.children);
+        let written = written::record(&self.observed.children);
         let reported = reported(self.resource).cloned();
+        if written::unread(&self.observed.children).is_some() {
+            return reported;
+        }
         match (written, reported) {
             (Some(written), Some(reported))
                 if written.result == UpgradeResult::Running && same_start(&written, &reported) =>
@@ -325,6 +326,6 @@ pub fn copy_to_look_at(
 ) -> Option<Arc<QuestDBSnapshot>> {
     let stem = copy::stem(resource, validated, children)?;
     let last = copy::attempts(&stem).map_while(|name| find(&name)).last();
-    let known = || written(children).or_else(|| reported(resource).cloned());
+    let known = || written::record(children).or_else(|| reported(resource).cloned());
     last.or_else(|| find(&known().filter(|record| record.complete)?.snapshot?))
 }

@@ -21,6 +21,8 @@ pub(crate) struct Decision {
     pub(crate) change: Option<Change>,
     /// Other restarts come with the one for the image.
     pub(super) holds: bool,
+    /// What the StatefulSet says and goes on saying, because it cannot be read.
+    pub(super) unread: Option<String>,
 }
 
 impl Decision {
@@ -31,7 +33,8 @@ impl Decision {
 
     /// The record as an annotation.
     pub(crate) fn text(&self) -> Option<String> {
-        self.record.as_ref().map(|record| serde_json::to_string(record).unwrap_or_default())
+        let record = || Some(serde_json::to_string(self.record.as_ref()?).unwrap_or_default());
+        self.unread.clone().or_else(record)
     }
 
     /// Whether a pod runs what is taken back: one that serves after all must not be ended for that.

@@ -330,3 +330,67 @@ fn a_move_does_not_wait_until_it_is_known_which_copies_there_are() {
         assert!(is_started(&world, "9.4.0"), "{unseen:?}");
     }
 }
+
+/// Has somebody write something else over what the StatefulSet says of the last upgrade, or take it off; what it said.
+fn write_over(world: &mut World, text: Option<&str>) -> String {
+    let set = Arc::make_mut(world.children.stateful_set.as_mut().unwrap());
+    let annotations = set.metadata.annotations.as_mut().unwrap();
+    let before = annotations.remove(names::UPGRADE);
+    annotations.extend(text.map(|text| (names::UPGRADE.to_owned(), text.to_owned())));
+    before.unwrap()
+}
+
+/// Passes while that cannot be read, after which nothing is otherwise, and that is told.
+fn leaves_alone(world: &mut World, image: &str) {
+    let before = (last(world), world.snapshots.len());
+    for _ in 0..20 {
+        pass(world, &mut 0, None, false);
+        world.tick();
+    }
+    assert!(is_started(world, image), "{image}");
+    assert_eq!((last(world), world.snapshots.len()), before);
+    let (status, text) = told(world, condition::DEGRADED);
+    assert!(status == "True" && text.contains("cannot be read (EOF"), "{status}: {text}");
+    assert!(told_of_upgrade(world).contains("cannot be read"), "{}", told_of_upgrade(world));
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_told_and_nothing_is_begun_or_taken_back_without_it() {
+    // It was taken back, and is not tried again for that.
+    for is_put_right in [true, false] {
+        let mut world = serving();
+        world.broken = broken("9.4.0");
+        wish_for(&mut world, "9.4.0");
+        settle(&mut world, None, false);
+        let text = write_over(&mut world, Some("{"));
+        leaves_alone(&mut world, "9.3.4");
+        assert_eq!(told(&world, "Ready").0, "True");
+        // Nor is a report that is older than the record taken for one of what was never begun.
+        let mut older = world.clone();
+        let reported = older.resource.status.as_mut().unwrap().last_upgrade.as_mut().unwrap();
+        reported.result = UpgradeResult::Running;
+        pass(&mut older, &mut 0, None, false);
+        assert!(is_started(&older, "9.3.4") && last(&older).result == UpgradeResult::Running);
+        // A report that is lost makes no difference.
+        let reported = world.resource.status.as_mut().unwrap().last_upgrade.take();
+        pass(&mut world, &mut 0, None, false);
+        assert!(is_started(&world, "9.3.4") && world.snapshots.len() == 1);
+        world.resource.status.as_mut().unwrap().last_upgrade = reported;
+        assert_eq!(write_over(&mut world, is_put_right.then_some(text.as_str())), "{");
+        settle(&mut world, None, false);
+        assert!(is_started(&world, "9.3.4") && world.snapshots.len() == 1);
+        let (accepted, why) = told(&world, condition::CONFIG_ACCEPTED);
+        assert!(accepted == "False" && why.contains("exit code 1"), "{accepted}: {why}");
+    }
+
+    // It is being started, and goes on where it was.
+    let mut world = serving();
+    world.broken = broken("9.4.0");
+    wish_for(&mut world, "9.4.0");
+    until(&mut world, |world| is_started(world, "9.4.0") && last(world).begun);
+    let text = write_over(&mut world, Some("{"));
+    leaves_alone(&mut world, "9.4.0");
+    write_over(&mut world, Some(&text));
+    settle(&mut world, None, false);
+    assert!(is_started(&world, "9.3.4") && last(&world).result == UpgradeResult::RolledBack);
+}
