@@ -324,8 +324,9 @@ pub fn copy_to_look_at(
     children: &Children,
     find: impl Fn(&str) -> Option<Arc<QuestDBSnapshot>>,
 ) -> Option<Arc<QuestDBSnapshot>> {
-    let stem = copy::stem(resource, validated, children)?;
-    let last = copy::attempts(&stem).map_while(|name| find(&name)).last();
+    let stems = copy::stems(resource, validated, children)?;
+    let last = |stem: &str| copy::attempts(stem).map_while(|name| find(&name)).last();
     let known = || written::record(children).or_else(|| reported(resource).cloned());
-    last.or_else(|| find(&known().filter(|record| record.complete)?.snapshot?))
+    let may_start = || find(&known().filter(|record| record.complete)?.snapshot?);
+    last(&stems.ours).or_else(|| last(&stems.older)).or_else(may_start)
 }

@@ -7,7 +7,7 @@ use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase, 
 use sha2::{Digest, Sha256};
 
 use crate::build::snapshot_order;
-use crate::change::image_of_pod;
+use crate::change::{image_of_pod, restart_in_force};
 use crate::{Children, Goal, Manifest, Observed, State, Subject, Unseen, Validated};
 
 /// How old it may be when the new image is started: what was written since is not in it.
@@ -41,20 +41,33 @@ pub(super) fn told(name: Option<&str>) -> String {
     name.map_or_else(|| "the copy of before".to_owned(), |name| format!("QuestDBSnapshot {name}"))
 }
 
-/// What the names of all copies for a wish begin with. They are of one process under this wish: an older copy lacks what was
-/// written since.
-pub(super) fn stem(resource: &QuestDB, validated: &Validated, children: &Children) -> Option<String> {
+/// What the names of all copies for an upgrade begin with. They are of one process on its way to one image: an older copy lacks what
+/// was written since, and whatever else of the spec is edited meanwhile asks for no other.
+pub(super) struct Stems {
+    /// Names of ours: what else makes it this upgrade is the restart that was asked for.
+    pub(super) ours: String,
+    /// Names that an older operator gave under the spec as it is now.
+    pub(super) older: String,
+}
+
+/// Those of the upgrade that is asked for.
+pub(super) fn stems(resource: &QuestDB, validated: &Validated, children: &Children) -> Option<Stems> {
     let pod = children.pod.as_deref()?;
     let image = image_of_pod(pod);
     if validated.goal != Goal::Serve || image.as_ref() == Some(&validated.image) {
         return None;
     }
     let uid = pod.metadata.uid.as_deref()?;
+    let way = format!("{uid} {} {}", image.unwrap_or_default(), validated.image);
+    // As the planner has it, for whoever looks for the copy before that.
+    let restart = validated.restart_nonce.clone().or_else(|| restart_in_force(children)).unwrap_or_default();
     let generation = resource.metadata.generation.unwrap_or_default();
-    let image = image.unwrap_or_default();
-    let digest = Sha256::digest(format!("{uid} {image} {} {generation}", validated.image));
     let version = validated.version.replace('.', "-");
-    Some(format!("{}-before-{version}-{}", validated.subject.name, hex::encode(&digest[..4])))
+    let stem = |asked: String| {
+        let digest = Sha256::digest(asked);
+        format!("{}-before-{version}-{}", validated.subject.name, hex::encode(&digest[..4]))
+    };
+    Some(Stems { ours: stem(format!("{way} restart {restart}")), older: stem(format!("{way} {generation}")) })
 }
 
 /// The names of all copies, first to last.
@@ -65,17 +78,19 @@ pub(super) fn attempts(stem: &str) -> impl Iterator<Item = String> + use<> {
 
 /// How far the copy is that was looked at.
 pub(super) fn standing(resource: &QuestDB, validated: &Validated, observed: &Observed) -> Standing {
-    let Some(stem) = stem(resource, validated, &observed.children) else { return Standing::Unnamed };
+    let Some(stems) = stems(resource, validated, &observed.children) else { return Standing::Unnamed };
     if let Some(unseen) = &observed.children.copies_unseen {
         return hidden(unseen);
     }
-    let mut all = attempts(&stem);
+    let mut ours = attempts(&stems.ours);
     let found = observed.children.copy.as_deref();
     let known = found.and_then(|found| {
-        let name = all.find(|name| found.metadata.name.as_ref() == Some(name))?;
-        Some((name, found))
+        let name = found.metadata.name.clone()?;
+        // Up to the one that was found they are gone through. One of an older operator is followed by the first of ours.
+        let is_known = attempts(&stems.older).any(|older| older == name) || ours.any(|one| one == name);
+        is_known.then_some((name, found))
     });
-    let Some((name, found)) = known else { return Standing::Missing(stem) };
+    let Some((name, found)) = known else { return Standing::Missing(stems.ours) };
     if found.metadata.deletion_timestamp.is_some() {
         return Standing::Waits(format!(
             "QuestDBSnapshot {name} is being deleted, and is asked for again then"
@@ -92,8 +107,7 @@ pub(super) fn standing(resource: &QuestDB, validated: &Validated, observed: &Obs
             match status.and_then(|status| status.started_at.as_ref()) {
                 None => Standing::Waits(format!("waiting for QuestDBSnapshot {name} to say of when it is")),
                 Some(then) if is_fresh(then.0, observed.at) => Standing::Begun(name),
-                // Up to the one that was found they are gone through.
-                Some(_) => all.next().map_or_else(
+                Some(_) => ours.next().map_or_else(
                     || Standing::Refused(format!("no copy was used in time, the last one is {name}")),
                     Standing::Missing,
                 ),

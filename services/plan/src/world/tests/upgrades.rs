@@ -1,5 +1,6 @@
 //! From one QuestDB to another: the disk is copied first, what does not start is taken back, and is not tried again by itself.
 
+mod copied;
 mod forward;
 mod midway;
 
