@@ -3,6 +3,8 @@
 //! *Invariant:* a snapshot, whose copy may go with it, is removed only by a schedule that the API server, asked right before, still has,
 //! and as it was when that was decided.
 
+mod refusals;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use plan::snapshot;
 use resources::names::snapshot::LABEL_SCHEDULE;
 use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleStatus};
 
+use self::refusals::Refusals;
 use crate::context::Context;
 use crate::error::Error;
 use crate::metrics::MISSED;
@@ -86,17 +89,21 @@ impl Schedules {
         Ok(if acted { Next::Soon(AFTER_STEP) } else { Next::Rest(until(&due, now)) })
     }
 
+    /// Removes what is due. What one may not be removed for keeps no other; the first refusal is told.
     async fn remove_surplus(
         &self,
         resource: &QuestDBSnapshotSchedule,
         own: &[&QuestDBSnapshot],
         due: &Due,
     ) -> Result<(), Error> {
+        let mut refusals = Refusals::default();
         for name in &due.remove {
-            self.remove(resource, own, name).await?;
-            done(resource).await;
+            match self.remove(resource, own, name).await {
+                Ok(()) => done(resource).await,
+                Err(error) => refusals.note(error)?,
+            }
         }
-        Ok(())
+        refusals.take()
     }
 
     async fn make(&self, resource: &QuestDBSnapshotSchedule, due: &Due) -> Result<(), Error> {

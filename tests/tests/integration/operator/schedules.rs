@@ -170,6 +170,43 @@ async fn one_that_may_not_be_removed_keeps_none_from_being_made() {
     stage.end(operator).await;
 }
 
+/// The one that is asked for first, so that the other comes after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_may_not_be_removed_keeps_no_other() {
+    let stage = Stage::new().await;
+    let subject = &stage.subject;
+    let lease = subject.rig.lease().await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
+    let kubeconfig = front.kubeconfig(&testkit::scratch());
+    let (oldest, kept) = ("clock-202601010100", "clock-202601010200");
+    front.set(move |seen| {
+        let is_removal = seen.method == Method::DELETE && seen.about().ends_with(kept);
+        if is_removal { Act::Answer(403, None) } else { Act::Pass }
+    });
+    let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[]);
+    taken_before(subject).await;
+    let third = make_earlier(subject, "clock", "03").await;
+    settled(subject, &third, SnapshotPhase::Succeeded).await;
+    make_schedule(subject, "clock", 1).await;
+    eventually(2 * PATIENCE, "the oldest gone", async || {
+        api(subject).get_opt(oldest).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    eventually(PATIENCE, "a word about what could not be removed", async || {
+        let status = schedules(subject).get("clock").await.unwrap().status?;
+        let ready = status.conditions.into_iter().find(|one| one.type_ == "Ready")?;
+        (ready.reason == "Failed").then_some(())
+    })
+    .await;
+    assert_eq!(api(subject).get(kept).await.unwrap().metadata.deletion_timestamp, None);
+    api(subject).delete(kept, &DeleteParams::default()).await.unwrap();
+    eventually(PATIENCE, "the other gone", async || {
+        api(subject).get_opt(kept).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    stage.end(operator).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_database_is_still_to_begin_with_stays() {
     let stage = Stage::new().await;
