@@ -8,6 +8,7 @@ use resources::{PodOverrides, names};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use super::with_parts;
 use crate::{Kind, Manifest, Validated};
 
 /// A key of ours that databases which were started without it get with their next restart: the firewall and the Services keep
@@ -73,12 +74,14 @@ pub fn config_map(validated: &Validated) -> Manifest {
     Manifest {
         kind: Kind::ConfigMap,
         namespace: Some(subject.namespace.clone()),
-        body: json!({
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": subject.owned(&name),
-            "data": { "server.conf": server_conf(validated) },
-        }),
+        body: with_parts(
+            json!({
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "data": { "server.conf": server_conf(validated) },
+            }),
+            [("metadata", subject.owned(&name))],
+        ),
         name,
         uid: None,
     }

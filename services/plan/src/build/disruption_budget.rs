@@ -3,6 +3,7 @@
 use resources::names;
 use serde_json::json;
 
+use super::with_parts;
 use crate::{Kind, Manifest, Subject};
 
 /// The `PodDisruptionBudget`.
@@ -11,12 +12,14 @@ pub fn disruption_budget(subject: &Subject) -> Manifest {
     Manifest {
         kind: Kind::PodDisruptionBudget,
         namespace: Some(subject.namespace.clone()),
-        body: json!({
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": subject.owned(&name),
-            "spec": { "maxUnavailable": 0, "selector": { "matchLabels": subject.selector() } },
-        }),
+        body: with_parts(
+            json!({
+                "apiVersion": "policy/v1",
+                "kind": "PodDisruptionBudget",
+                "spec": { "maxUnavailable": 0, "selector": { "matchLabels": subject.selector() } },
+            }),
+            [("metadata", subject.owned(&name))],
+        ),
         name,
         uid: None,
     }

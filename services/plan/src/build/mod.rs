@@ -18,6 +18,8 @@ mod service;
 mod snapshot_order;
 mod stateful_set;
 
+use serde_json::Value;
+
 pub use config::{checksum, config_map, server_conf};
 pub(crate) use config::{is_fixed, is_heeded, server_keys};
 pub use disruption_budget::disruption_budget;
@@ -34,6 +36,15 @@ pub use service::{headless, service};
 pub(crate) use snapshot_order::snapshot_order;
 pub(crate) use stateful_set::all_tolerations;
 pub use stateful_set::{pod_labels, stateful_set};
+
+/// The same with these parts, as they are: of whatever stands within `json!` a copy is made, and of a part within a part as many as
+/// there are around it.
+fn with_parts<const PARTS: usize>(mut whole: Value, parts: [(&str, Value); PARTS]) -> Value {
+    for (name, part) in parts {
+        whole[name] = part;
+    }
+    whole
+}
 
 /// A size as Kubernetes writes it back: in the greatest unit that divides it. Any other spelling would look edited.
 fn gibibytes(gib: u32) -> String {

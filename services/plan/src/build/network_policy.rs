@@ -8,26 +8,30 @@ use serde_json::{Value, json};
 
 use super::ports::of_clients;
 use super::range::canonical;
+use super::with_parts;
 use crate::{Kind, Manifest, Settings, Validated};
 
 /// The `NetworkPolicy`.
 pub fn network_policy(validated: &Validated, settings: &Settings) -> Manifest {
     let subject = &validated.subject;
     let name = names::guard(&subject.name);
+    let spec = with_parts(
+        json!({
+            "podSelector": { "matchLabels": subject.selector() },
+            "policyTypes": ["Ingress", "Egress"],
+        }),
+        [
+            ("ingress", Value::Array(ingress(validated, settings))),
+            ("egress", Value::Array(egress(validated))),
+        ],
+    );
     Manifest {
         kind: Kind::NetworkPolicy,
         namespace: Some(subject.namespace.clone()),
-        body: json!({
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "NetworkPolicy",
-            "metadata": subject.owned(&name),
-            "spec": {
-                "podSelector": { "matchLabels": subject.selector() },
-                "policyTypes": ["Ingress", "Egress"],
-                "ingress": ingress(validated, settings),
-                "egress": egress(validated),
-            },
-        }),
+        body: with_parts(
+            json!({ "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy" }),
+            [("metadata", subject.owned(&name)), ("spec", spec)],
+        ),
         name,
         uid: None,
     }
@@ -53,7 +57,7 @@ fn ingress(validated: &Validated, settings: &Settings) -> Vec<Value> {
         (scrapers, &[port::MIN]),
     ];
     // A rule without anybody in it would let in everybody.
-    rules.into_iter().filter(|(who, _)| !who.is_empty()).map(|(who, ports)| rule(&who, ports)).collect()
+    rules.into_iter().filter(|(who, _)| !who.is_empty()).map(|(who, ports)| rule(who, ports)).collect()
 }
 
 fn egress(validated: &Validated) -> Vec<Value> {
@@ -69,9 +73,9 @@ fn egress(validated: &Validated) -> Vec<Value> {
     rules
 }
 
-fn rule(who: &[Value], ports: &[u16]) -> Value {
-    let ports: Vec<Value> = ports.iter().map(|port| json!({ "port": port, "protocol": "TCP" })).collect();
-    json!({ "from": who, "ports": ports })
+fn rule(who: Vec<Value>, ports: &[u16]) -> Value {
+    let ports = ports.iter().map(|port| json!({ "port": port, "protocol": "TCP" })).collect();
+    with_parts(json!({}), [("from", Value::Array(who)), ("ports", Value::Array(ports))])
 }
 
 fn block(cidr: &str) -> Value {

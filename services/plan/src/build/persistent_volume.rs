@@ -5,8 +5,8 @@ use domain::catalogue;
 use resources::{StorageSpec, VolumeType, names};
 use serde_json::json;
 
-use super::gibibytes;
 use super::restorer::handed_on;
+use super::{gibibytes, with_parts};
 use crate::{Kind, Manifest, Subject, Validated};
 
 /// CSI driver of EBS.
@@ -89,18 +89,20 @@ pub fn claim(subject: &Subject, volume: &Volume) -> Manifest {
     Manifest {
         kind: Kind::PersistentVolumeClaim,
         namespace: Some(subject.namespace.clone()),
-        body: json!({
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": subject.unowned(&name),
-            "spec": {
-                "accessModes": ["ReadWriteOnce"],
-                "resources": { "requests": { "storage": gibibytes(volume.size_gib) } },
-                "storageClassName": "",
-                "volumeMode": "Filesystem",
-                "volumeName": names::persistent_volume(volume.id.as_str()),
-            },
-        }),
+        body: with_parts(
+            json!({
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": { "requests": { "storage": gibibytes(volume.size_gib) } },
+                    "storageClassName": "",
+                    "volumeMode": "Filesystem",
+                    "volumeName": names::persistent_volume(volume.id.as_str()),
+                },
+            }),
+            [("metadata", subject.unowned(&name))],
+        ),
         name,
         uid: None,
     }

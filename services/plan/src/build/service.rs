@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::ports::of_clients;
 use super::range::canonical;
+use super::with_parts;
 use crate::{Kind, Manifest, Subject, Validated};
 
 /// The Service of the clients.
@@ -37,7 +38,7 @@ fn manifest(
     name: String,
     role: &str,
     annotations: &BTreeMap<String, String>,
-    spec: &Value,
+    spec: Value,
 ) -> Manifest {
     let subject = &validated.subject;
     let mut metadata = subject.owned(&name);
@@ -48,7 +49,10 @@ fn manifest(
     Manifest {
         kind: Kind::Service,
         namespace: Some(subject.namespace.clone()),
-        body: json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec }),
+        body: with_parts(
+            json!({ "apiVersion": "v1", "kind": "Service" }),
+            [("metadata", metadata), ("spec", spec)],
+        ),
         name,
         uid: None,
     }
@@ -59,9 +63,10 @@ pub fn service(validated: &Validated) -> Manifest {
     let wish = &validated.reach.service;
     let selector = validated.subject.selector();
     let spec = match wish.service_type {
-        ServiceType::ClusterIP => {
-            json!({ "type": "ClusterIP", "selector": selector, "ports": with_metrics(validated) })
-        }
+        ServiceType::ClusterIP => with_parts(
+            json!({ "type": "ClusterIP", "selector": selector }),
+            [("ports", Value::Array(with_metrics(validated)))],
+        ),
         // Metrics ask for no password: they stay inside.
         ServiceType::LoadBalancer => json!({
             "type": "LoadBalancer",
@@ -72,7 +77,7 @@ pub fn service(validated: &Validated) -> Manifest {
             "ports": ports(validated),
         }),
     };
-    manifest(validated, validated.subject.name.clone(), OF_CLIENTS, &wish.annotations, &spec)
+    manifest(validated, validated.subject.name.clone(), OF_CLIENTS, &wish.annotations, spec)
 }
 
 /// Whom a load balancer lets in, each range once.
@@ -82,12 +87,14 @@ fn source_ranges(validated: &Validated) -> BTreeSet<String> {
 
 /// The pod's own name, also while it is not ready.
 pub fn headless(validated: &Validated) -> Manifest {
-    let spec = json!({
-        "clusterIP": "None",
-        "publishNotReadyAddresses": true,
-        "selector": validated.subject.selector(),
-        "ports": with_metrics(validated),
-    });
+    let spec = with_parts(
+        json!({
+            "clusterIP": "None",
+            "publishNotReadyAddresses": true,
+            "selector": validated.subject.selector(),
+        }),
+        [("ports", Value::Array(with_metrics(validated)))],
+    );
     let annotations = &validated.reach.service.headless_annotations;
-    manifest(validated, names::headless(&validated.subject.name), OF_PODS, annotations, &spec)
+    manifest(validated, names::headless(&validated.subject.name), OF_PODS, annotations, spec)
 }

@@ -10,6 +10,7 @@ use super::linker;
 use super::overlay;
 use super::ports::of_pod;
 use super::restorer::{Copied, restorer};
+use super::with_parts;
 use crate::change::{Running, template_digest};
 use crate::overrides::amounts_of_questdb;
 use crate::pod::QUESTDB;
@@ -30,24 +31,25 @@ pub fn stateful_set(validated: &Validated, node: &str, copied: Option<&Copied>) 
         // A second place for what nobody could draw again.
         metadata["annotations"][names::secret::DRAWN] = json!(json!(validated.keyring.drawn).to_string());
     }
+    let spec = with_parts(
+        json!({
+            "replicas": 1,
+            "serviceName": names::headless(&subject.name),
+            "selector": { "matchLabels": subject.selector() },
+            // The operator decides when the only writer stops.
+            "updateStrategy": { "type": "OnDelete" },
+        }),
+        [("template", template(validated, node, copied))],
+    );
     Manifest {
         kind: Kind::StatefulSet,
         namespace: Some(subject.namespace.clone()),
         name: subject.name.clone(),
         uid: None,
-        body: json!({
-            "apiVersion": "apps/v1",
-            "kind": "StatefulSet",
-            "metadata": metadata,
-            "spec": {
-                "replicas": 1,
-                "serviceName": names::headless(&subject.name),
-                "selector": { "matchLabels": subject.selector() },
-                // The operator decides when the only writer stops.
-                "updateStrategy": { "type": "OnDelete" },
-                "template": template(validated, node, copied),
-            },
-        }),
+        body: with_parts(
+            json!({ "apiVersion": "apps/v1", "kind": "StatefulSet" }),
+            [("metadata", metadata), ("spec", spec)],
+        ),
     }
 }
 
@@ -74,7 +76,7 @@ fn labels(subject: &Subject) -> BTreeMap<&'static str, &str> {
 }
 
 fn template(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
-    let spec = pod(validated, node, copied);
+    let mut spec = pod(validated, node, copied);
     let mut metadata = json!({ "labels": {}, "annotations": {} });
     overlay::metadata(&mut metadata, &validated.overrides);
     // Over whatever others say: we go by these.
@@ -84,20 +86,19 @@ fn template(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value
     let annotations = &mut metadata["annotations"];
     annotations[names::CHECKSUM] = json!(checksum(validated, node));
     annotations[names::RUNNING] = json!(Running::of(validated).text());
-    annotations[names::TEMPLATE] = json!(template_digest(&spec));
+    annotations[names::TEMPLATE] = json!(template_digest(&mut spec));
     if let Some(nonce) = &validated.restart_nonce {
         annotations[names::RESTART] = json!(nonce);
     }
-    json!({ "metadata": metadata, "spec": spec })
+    with_parts(json!({}), [("metadata", metadata), ("spec", spec)])
 }
 
 fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
     let subject = &validated.subject;
-    let mut pod = json!({
+    let pod = json!({
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
         "nodeSelector": { names::LABEL_NODE: node },
-        "tolerations": tolerations(subject),
         "terminationGracePeriodSeconds": 120,
         "securityContext": {
             "runAsNonRoot": true,
@@ -107,7 +108,6 @@ fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": { "type": "RuntimeDefault" },
         },
-        "containers": [container(validated, copied)],
         // Names the claim itself instead of a claim template: templates cannot be changed, claims outlive StatefulSets.
         "volumes": [
             { "name": "data", "persistentVolumeClaim": { "claimName": names::claim(&subject.name) } },
@@ -116,8 +116,15 @@ fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
         ],
     });
     let restorer = copied.map(|copied| restorer(validated, copied));
-    let prepare: Vec<Value> = restorer.into_iter().chain([linker::linker(validated)]).collect();
-    pod["initContainers"] = json!(prepare);
+    let prepare = restorer.into_iter().chain([linker::linker(validated)]).collect();
+    let mut pod = with_parts(
+        pod,
+        [
+            ("tolerations", tolerations(subject)),
+            ("containers", Value::Array(vec![container(validated, copied)])),
+            ("initContainers", Value::Array(prepare)),
+        ],
+    );
     overlay::pod(&mut pod, validated, copied.is_some());
     pod
 }
@@ -148,25 +155,30 @@ fn container(validated: &Validated, copied: Option<&Copied>) -> Value {
         client
     });
     let min = json!({ "name": "min", "containerPort": port::MIN, "protocol": "TCP" });
-    json!({
-        "name": QUESTDB,
-        "image": validated.container_image(),
-        "imagePullPolicy": "IfNotPresent",
-        "env": environment(validated),
-        "ports": clients.chain([min]).collect::<Vec<_>>(),
-        "resources": resources(validated),
-        "securityContext": overlay::security(),
-        // A start may replay much: ten minutes before it counts as failed. A restore rewrites files that are fetched as they are
-        // first read: half a day, because one that is ended half-way begins anew.
-        "startupProbe": probe(2, if copied.is_some() { 21_600 } else { 300 }),
-        "readinessProbe": probe(3, 3),
-        "livenessProbe": probe(10, 6),
-        "volumeMounts": [
-            { "name": "data", "mountPath": ROOT },
-            { "name": "config", "mountPath": linker::SHOWN, "readOnly": true },
-            { "name": "secrets", "mountPath": SECRETS, "readOnly": true },
+    // A start may replay much: ten minutes before it counts as failed. A restore rewrites files that are fetched as they are
+    // first read: half a day, because one that is ended half-way begins anew.
+    let startup = probe(2, if copied.is_some() { 21_600 } else { 300 });
+    with_parts(
+        json!({
+            "name": QUESTDB,
+            "image": validated.container_image(),
+            "imagePullPolicy": "IfNotPresent",
+            "volumeMounts": [
+                { "name": "data", "mountPath": ROOT },
+                { "name": "config", "mountPath": linker::SHOWN, "readOnly": true },
+                { "name": "secrets", "mountPath": SECRETS, "readOnly": true },
+            ],
+        }),
+        [
+            ("env", Value::Array(environment(validated))),
+            ("ports", Value::Array(clients.chain([min]).collect())),
+            ("resources", resources(validated)),
+            ("securityContext", overlay::security()),
+            ("startupProbe", startup),
+            ("readinessProbe", probe(3, 3)),
+            ("livenessProbe", probe(10, 6)),
         ],
-    })
+    )
 }
 
 /// Names of users, and the files in which their passwords are: no password is ever in the environment.

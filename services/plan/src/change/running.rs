@@ -166,10 +166,12 @@ pub(crate) fn field_of(key: &str) -> String {
 
 /// A hash of everything else in a template: what the operator chooses and nobody is restarted for. Which machine it is for is
 /// not of it: that alone restarts.
-pub(crate) fn template_digest(pod: &Value) -> String {
-    let mut pod = pod.clone();
-    pod["nodeSelector"] = Value::Null;
-    digest(pod.to_string().as_bytes())
+pub(crate) fn template_digest(pod: &mut Value) -> String {
+    // It is put back: who hashed a copy without it would copy all the rest.
+    let node = pod["nodeSelector"].take();
+    let found = digest(pod.to_string().as_bytes());
+    pod["nodeSelector"] = node;
+    found
 }
 
 /// Which credentials a pod made by this StatefulSet is started with.
