@@ -20,7 +20,7 @@ use crate::{
     Batcher, Batching, Call, Cloud, Error, Instance, SecurityGroup, Select, TagFilter, Tags, Volume,
 };
 use crate::{batch::Fetched, key, shared::Shared};
-use crowd::Crowd;
+use crowd::{Crowd, Look};
 
 /// How long a small picture waits for others of the same moment.
 const WINDOW: Duration = Duration::from_millis(50);
@@ -174,6 +174,8 @@ pub struct ClusterView {
     deadline: Duration,
     shared: Shared<Snapshot>,
     small: Batcher<String, Arc<Holdings>>,
+    /// The same for a crowd: no more often than whole pictures are taken.
+    gathered: Batcher<String, Arc<Holdings>>,
     crowd: Crowd,
 }
 
@@ -186,18 +188,14 @@ impl fmt::Debug for ClusterView {
 impl ClusterView {
     /// `deadline` bounds one taking of the whole picture.
     pub fn new(cloud: Arc<dyn Cloud>, cluster: impl Into<String>, deadline: Duration) -> Self {
-        let (cluster, asked) = (cluster.into(), Arc::clone(&cloud));
-        let batching = Batching { window: WINDOW, ..Batching::default() };
-        let name = cluster.clone();
-        let small = Batcher::new("DescribeDatabases", batching, move |databases| {
-            let (cloud, cluster) = (Arc::clone(&asked), name.clone());
-            async move { take_small(&*cloud, &cluster, databases, deadline).await }.boxed()
-        });
-        Self { cloud, cluster, deadline, shared: Shared::default(), small, crowd: Crowd::default() }
+        let cluster: String = cluster.into();
+        let small = batcher((&cloud, cluster.as_str()), WINDOW, deadline);
+        let gathered = batcher((&cloud, cluster.as_str()), APART, deadline);
+        Self { cloud, cluster, deadline, shared: Shared::default(), small, gathered, crowd: Crowd::default() }
     }
 
     /// What one database owns, seen after this moment: for those that are being worked on. Where many are, one picture
-    /// of the whole cluster costs less than many small ones.
+    /// of the whole cluster costs less than many small ones, and one a second does for all who need not see more.
     pub async fn of(&self, database: &str, moment: Instant) -> Result<Arc<Holdings>, Error> {
         if let Some(known) = self.crowd.recall(database, moment) {
             return Ok(known);
@@ -206,11 +204,14 @@ impl ClusterView {
         if let Some(snapshot) = last.as_ref().filter(|snapshot| snapshot.as_of >= moment) {
             return Ok(snapshot.of(database));
         }
-        let size = last.map_or(0, |snapshot| snapshot.size);
-        if self.crowd.join(database, Instant::now()) > crowd::few(size) {
-            return Ok(self.taken_after(moment).await?.of(database));
-        }
-        let seen = self.small.get(database.to_owned()).await?;
+        let (size, age) = last.map_or((0, None), |snapshot| (snapshot.size, Some(snapshot.age())));
+        let asked = self.crowd.join(database, Instant::now());
+        let together = match crowd::look(asked, size, age) {
+            Look::Whole => return Ok(self.taken_after(moment).await?.of(database)),
+            Look::Small => &self.small,
+            Look::Gathered => &self.gathered,
+        };
+        let seen = together.get(database.to_owned()).await?;
         let seen = seen.ok_or_else(|| Error::Unavailable {
             call: Box::new(Call::new("DescribeDatabases", "a database was not answered for")),
         })?;
@@ -240,6 +241,20 @@ impl ClusterView {
         }
         picture(&*self.cloud, &TagFilter::cluster(&self.cluster), self.deadline).await
     }
+}
+
+/// Takes pictures of databases that are asked for within a window.
+fn batcher(
+    (cloud, cluster): (&Arc<dyn Cloud>, &str),
+    window: Duration,
+    deadline: Duration,
+) -> Batcher<String, Arc<Holdings>> {
+    let (cloud, cluster) = (Arc::clone(cloud), cluster.to_owned());
+    let batching = Batching { window, ..Batching::default() };
+    Batcher::new("DescribeDatabases", batching, move |databases| {
+        let (cloud, cluster) = (Arc::clone(&cloud), cluster.clone());
+        async move { take_small(&*cloud, &cluster, databases, deadline).await }.boxed()
+    })
 }
 
 /// A picture of everything with these tags.

@@ -13,8 +13,34 @@ const FEW: usize = 64;
 /// Things that a page of a whole picture shows, roughly, for one database that a small picture is about.
 const SHARE: usize = 30;
 
+/// How long a whole picture does for those of a crowd who are content with what was so a moment ago. They all are, but for who has to
+/// see his own last write: of these there are a few at a time, and a whole picture for them would be one of all others.
+const RENEWED: Duration = Duration::from_secs(1);
+
+/// How somebody is shown one database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// By a picture of those who ask at the same moment.
+    Small,
+    /// The same of all who ask for a while: there are many.
+    Gathered,
+    /// By a picture of everything.
+    Whole,
+}
+
+/// How, where so many were asked for lately in a cluster of so many things, and a whole picture that does not do is so old, if there is one.
+pub(super) fn look(asked: usize, size: usize, age: Option<Duration>) -> Look {
+    if asked <= few(size) {
+        Look::Small
+    } else if age.is_some_and(|age| age < RENEWED) {
+        Look::Gathered
+    } else {
+        Look::Whole
+    }
+}
+
 /// How many databases are few in a cluster of so many things.
-pub(super) const fn few(size: usize) -> usize {
+const fn few(size: usize) -> usize {
     if size / SHARE > FEW { size / SHARE } else { FEW }
 }
 
@@ -88,6 +114,19 @@ mod tests {
         assert_eq!(crowd.join("b", began + LATELY / 2), 2);
         assert_eq!(crowd.join("b", began + LATELY + LATELY / 2), 1);
         assert!(crowd.recall("a", began).is_none(), "nothing is kept of who asks no more");
+    }
+
+    #[test]
+    fn a_crowd_is_shown_everything_once_in_a_while_and_who_has_to_see_more_only_what_he_asked_for() {
+        let check = |asked, age: Option<u64>, expected| {
+            assert_eq!(look(asked, 1_000, age.map(Duration::from_millis)), expected, "{asked} {age:?}");
+        };
+        check(64, None, Look::Small);
+        check(64, Some(5_000), Look::Small);
+        check(65, None, Look::Whole);
+        check(65, Some(999), Look::Gathered);
+        check(65, Some(1_000), Look::Whole);
+        assert_eq!(look(65, 10_000, None), Look::Small, "these are few among so many");
     }
 
     #[test]

@@ -184,6 +184,13 @@ async fn where_many_are_worked_on_one_whole_picture_serves_them() {
     assert!(pictures.iter().all(Result::is_ok));
     let asked = corner.called("DescribeVolumes") - before;
     assert!(asked <= 2, "the first of them together, all others by the whole picture: {asked}");
+
+    // Whoever has to see more than that asks together, by whichever picture.
+    let (before, now) = (corner.called("DescribeVolumes"), Instant::now());
+    let pictures = futures::future::join_all(names[..20].iter().map(|name| view.of(name, now))).await;
+    assert!(pictures.into_iter().all(|picture| picture.unwrap().as_of >= now), "it shows the past");
+    let asked = corner.called("DescribeVolumes") - before;
+    assert!(asked <= 2, "together, by a picture of just them or of everything: {asked}");
 }
 
 #[tokio::test]
