@@ -28,7 +28,7 @@ const COPYING: Duration = Duration::from_secs(5);
 /// Between two looks at a disk that EC2 optimizes, for up to a day.
 const OPTIMIZING: Duration = Duration::from_mins(1);
 /// Between two statuses that say no more than how far a new database is.
-const PROGRESS: Duration = Duration::from_secs(3);
+pub(crate) const PROGRESS: Duration = Duration::from_secs(3);
 /// The same while passes still do something, one right after the other: where that led to is said by the first one that only waits.
 /// Also while others wait long for their turns: they would wait the longer for each status that nobody needs.
 const DOING: Duration = Duration::from_secs(20);

@@ -15,6 +15,7 @@ use runtime::prometheus_client::metrics::family::Family;
 use runtime::prometheus_client::metrics::histogram::Histogram;
 
 use crate::metrics::{Labels, queue};
+use crate::reconcile::PROGRESS;
 use crate::store::Key;
 use crate::turn::Next;
 
@@ -23,8 +24,9 @@ const BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0,
 
 /// A turn is late that others kept waiting for so long: many times as long as looks are gathered.
 const LATE: Duration = Duration::from_millis(250);
-/// How long after a late turn the next ones are expected to be late, too.
-const BEHIND: Duration = Duration::from_secs(1);
+/// How long after a late turn the next ones are expected to be late, too. Many databases are made in waves, with little to do between two
+/// of them: as long as two statuses of one that only say how far it is keep apart ([`PROGRESS`]), or all of them would say so just then.
+const BEHIND: Duration = PROGRESS;
 
 /// The queue as far as it can be seen. Clones share it.
 #[derive(Clone)]
@@ -252,9 +254,10 @@ mod tests {
         assert!(state.is_behind(since + LATE));
         assert!(!state.is_behind(since + LATE + BEHIND), "none was late since");
         // One that was due before it was asked for waits since then.
-        let asked = since + LATE * 9;
-        state.due.insert(key(), since + LATE * 8);
+        let asked = since + LATE * 2 + BEHIND;
+        state.due.insert(key(), since + LATE + BEHIND);
         state.asked.insert(key(), Asked { since: asked, free: asked });
+        assert!(!state.is_behind(asked));
         assert_eq!(state.begin(key(), asked), (true, LATE));
         assert!(state.is_behind(asked));
     }
