@@ -34,9 +34,15 @@ fn text<'a>(content: &'a Content, keys: &[&str], longest: usize) -> Result<&'a s
     let Ok(text) = std::str::from_utf8(value.expose()) else {
         return Err(format!("Secret {name}: its {key} is no text"));
     };
-    let text = text.trim();
+    let text = text.trim_matches(is_dropped);
     if text.is_empty() || text.len() > longest || text.contains(char::is_control) {
         return Err(format!("Secret {name}: its {key} must be one line of 1 to {longest} bytes"));
     }
     Ok(text)
+}
+
+/// Whether QuestDB drops this at both ends of a file that it reads a password from: as Java's `String.trim`, which takes nothing but the
+/// blank and what comes before it in ASCII. A blank of another script is a letter like any other, and people send it with their password.
+const fn is_dropped(letter: char) -> bool {
+    letter <= ' '
 }

@@ -89,6 +89,12 @@ fn a_login_is_one_line_each() {
     for credential in [Http, Psql, PsqlReadonly] {
         check(credential, good, Ok(["ada", "p:1 2"]));
     }
+    // QuestDB drops what is a blank in ASCII, and nothing else.
+    for kept in ["\u{a0}p\u{a0}", "\u{3000}p\u{2003}", "\u{3000}"] {
+        let given = format!("\t {kept} \r\n");
+        check(Http, &[("username", b"ada"), ("password", given.as_bytes())], Ok(["ada", kept]));
+    }
+    check(Http, &[("username", b"ada"), ("password", "p\u{85}".as_bytes())], Err("password"));
     let other: &[(&str, &[u8])] = &[("QDB_PG_USER", b"ada"), ("QDB_PG_PASSWORD", b"p")];
     check(Psql, other, Ok(["ada", "p"]));
     check(Http, other, Err("no key username"));
