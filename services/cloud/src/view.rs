@@ -262,27 +262,41 @@ async fn picture(cloud: &dyn Cloud, filter: &TagFilter, deadline: Duration) -> R
     let as_of = Instant::now();
     let (instances, volumes, groups) =
         (Select::Tags(filter.clone()), Select::Tags(filter.clone()), Select::Tags(filter.clone()));
-    let all = in_order(
+    let (instances, volumes, groups) = in_order(
+        deadline,
         cloud.describe_instances(&instances),
         cloud.describe_volumes(&volumes),
         cloud.describe_security_groups(&groups),
-    );
-    let late = |_| Error::Timeout {
-        call: Box::new(Call::new("DescribeCluster", format!("no whole picture within {deadline:?}"))),
-    };
-    let (instances, volumes, groups) = tokio::time::timeout(deadline, all).await.map_err(late)??;
+    )
+    .await?;
     Ok(Snapshot::new(as_of, instances, volumes, groups))
 }
 
 /// All three answers, or why the first in this order failed that did, whichever failed first: a failure of all of them that is told by
-/// another one each time would be news each time.
+/// another one each time would be news each time. That one did not answer in time goes behind any cause that another one names.
 async fn in_order<A, B, C>(
+    deadline: Duration,
     one: impl Future<Output = Result<A, Error>>,
     two: impl Future<Output = Result<B, Error>>,
     three: impl Future<Output = Result<C, Error>>,
 ) -> Result<(A, B, C), Error> {
-    let (one, two, three) = tokio::join!(one, two, three);
-    Ok((one?, two?, three?))
+    let all = tokio::join!(in_time(deadline, one), in_time(deadline, two), in_time(deadline, three));
+    let failures = match all {
+        (Ok(one), Ok(two), Ok(three)) => return Ok((one, two, three)),
+        (one, two, three) => [one.err(), two.err(), three.err()],
+    };
+    let mut failures: Vec<Error> = failures.into_iter().flatten().collect();
+    let names_cause = |error: &Error| !matches!(error, Error::Timeout { .. });
+    let told = failures.iter().position(names_cause).unwrap_or(0);
+    Err(failures.swap_remove(told))
+}
+
+/// An answer, if it comes within the time that all of them have.
+async fn in_time<T>(deadline: Duration, look: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let late = |_| Error::Timeout {
+        call: Box::new(Call::new("DescribeCluster", format!("no whole picture within {deadline:?}"))),
+    };
+    tokio::time::timeout(deadline, look).await.map_err(late)?
 }
 
 /// A picture of some databases, each told apart; also of those that own nothing.
@@ -322,20 +336,40 @@ mod tests {
         Err(Error::Denied { call: Box::new(Call::new(operation, "no")) })
     }
 
+    /// Nobody waits for it in these tests.
+    const LONG: Duration = Duration::from_mins(5);
+
     #[tokio::test]
     async fn a_right_that_all_looks_lack_is_told_by_the_same_one_whichever_fails_first() {
         for turns in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [2, 0, 1]] {
             let [instances, volumes, groups] = turns;
             let found = in_order(
+                LONG,
                 denied("DescribeInstances", instances),
                 denied("DescribeVolumes", volumes),
                 denied("DescribeSecurityGroups", groups),
             );
             assert_eq!(found.await.unwrap_err().call().operation, "DescribeInstances", "{turns:?}");
         }
-        let found =
-            in_order(async { Ok(1) }, denied("DescribeVolumes", 1), denied("DescribeSecurityGroups", 0));
+        let found = in_order(
+            LONG,
+            async { Ok(1) },
+            denied("DescribeVolumes", 1),
+            denied("DescribeSecurityGroups", 0),
+        );
         assert_eq!(found.await.unwrap_err().call().operation, "DescribeVolumes");
+    }
+
+    #[tokio::test]
+    async fn a_look_that_hangs_hides_no_cause_that_another_names() {
+        let soon = Duration::from_millis(20);
+        let hangs = std::future::pending::<Result<(), Error>>;
+        let found = in_order(soon, hangs(), async { Ok(1) }, denied("DescribeSecurityGroups", 0)).await;
+        assert!(matches!(found, Err(Error::Denied { .. })), "{found:?}");
+        let found = in_order(soon, hangs(), denied("DescribeVolumes", 0), hangs()).await;
+        assert_eq!(found.unwrap_err().call().operation, "DescribeVolumes");
+        let found = in_order(soon, async { Ok(1) }, hangs(), hangs()).await;
+        assert!(matches!(found, Err(Error::Timeout { .. })), "{found:?}");
     }
 
     #[test]
