@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{boxed, pauses};
+use super::{boxed, pauses, trouble};
 
 /// Within which all watches are begun anew.
 const SPREAD: Duration = Duration::from_secs(3);
@@ -221,7 +221,8 @@ where
 
 /// What the watches tell that `begin` makes: the next one begins, with a list, once the API server does not go on with the one before it
 /// where that was, because it has forgotten it. kube itself lists anew only when that is told within a watch, and would ask for the same
-/// for ever otherwise.
+/// for ever otherwise. So it does once a watch has told what nobody can read: kube passes that over, and what it was about would be seen
+/// as it was until the next list, half a day later.
 fn one_after_the_other<K, S>(
     begin: impl Fn() -> S + Send + 'static,
 ) -> impl Stream<Item = Result<Event<K>, Error>> + Send + 'static
@@ -232,7 +233,7 @@ where
     let first = begin().boxed();
     futures::stream::unfold((first, begin), |(mut stream, begin)| async move {
         let told = stream.next().await?;
-        if is_forgotten(&told) {
+        if is_forgotten(&told) || told.as_ref().is_err_and(trouble::is_unread) {
             stream = begin().boxed();
         }
         Some((told, (stream, begin)))

@@ -19,8 +19,7 @@ use super::trouble::{Trouble, Watched};
 use words::{reasons, unseen};
 
 /// For how long what was seen counts although the watch does not work: longer than an API server is away that is restarted, and
-/// all that its watches take to be begun again then; longer, too, than the life of one watch (290 s), with which one heals that
-/// met an event that it could not read.
+/// all that its watches take to be begun again then.
 pub(crate) const STALE: Duration = Duration::from_mins(6);
 
 /// Kinds of which an old picture costs no more than a write that is refused or changes nothing: what is decided on them destroys

@@ -101,6 +101,7 @@ impl Trouble {
             _ => None,
         };
         match answer {
+            None if is_unread(error) => Self::Broken(unread(error)),
             Some((verb, status)) if is_denial(status) => Self::Denied(verb),
             Some((_, status)) if status.code == 404 && watched.is_defined() => Self::Missing,
             _ => Self::Broken(runtime::telemetry::chain(error)),
@@ -118,8 +119,30 @@ fn is_denial(status: &Status) -> bool {
     status.code == 403 && status.reason == "Forbidden"
 }
 
+/// Whether a watch told something that cannot be read. What is no event kube takes for a `Status`, of which any part may be missing: one
+/// of which all are is no word of the API server.
+pub(super) fn is_unread(error: &Error) -> bool {
+    match error {
+        Error::WatchFailed(kube::Error::SerdeError(_)) => true,
+        Error::WatchFailed(kube::Error::Api(status)) => status.status.is_none() && status.code == 0,
+        _ => false,
+    }
+}
+
+/// The same in words. Of what kube took for a `Status` nobody knows more.
+fn unread(error: &Error) -> String {
+    let text = "it told of something that cannot be read, and begins again with a list";
+    match error {
+        Error::WatchFailed(kube::Error::SerdeError(why)) => format!("{text}: {why}"),
+        _ => text.to_owned(),
+    }
+}
+
 /// The kind of an error, for metrics: what is the same is told once.
 pub(super) fn label(error: &Error) -> &'static str {
+    if is_unread(error) {
+        return "unreadable";
+    }
     let code = match error {
         Error::InitialListFailed(error) | Error::WatchStartFailed(error) | Error::WatchFailed(error) => {
             match error {
@@ -243,6 +266,28 @@ mod tests {
         check(&policy, missing(), None);
         let route = Watched::new("IngressRoute", ("ingressroutes", "traefik.io"), None);
         check(&route, missing(), Some(Trouble::Missing));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_as_that_and_no_answer_of_the_api_server_is() {
+        let nodes = Watched::new("Node", CLUSTER, None);
+        let no_event = serde_json::from_str::<Status>("7").unwrap_err();
+        // So kube reads an event of an object that it cannot read.
+        let event = json!({ "type": "MODIFIED", "object": { "metadata": { "name": 7 } } });
+        let taken_for_a_status = Kube::Api(Box::new(serde_json::from_value::<Status>(event).unwrap()));
+        for error in [Kube::SerdeError(no_event), taken_for_a_status] {
+            let error = Error::WatchFailed(error);
+            assert!(is_unread(&error) && label(&error) == "unreadable", "{error}");
+            let Trouble::Broken(text) = Trouble::of(&nodes, &error) else { unreachable!("{error}") };
+            assert!(text.starts_with("it told of something that cannot be read"), "{text}");
+        }
+        for error in [
+            Error::WatchFailed(status(410, "Expired")),
+            Error::InitialListFailed(status(0, "")),
+            Error::NoResourceVersion,
+        ] {
+            assert!(!is_unread(&error), "{error}");
+        }
     }
 
     #[test]

@@ -185,6 +185,20 @@ async fn a_watch_that_is_not_begun_where_it_was_begins_with_a_list() {
     assert_eq!(tokio::time::timeout(PATIENCE, complete).await, Ok(2));
 }
 
+/// kube passes it over and goes on: what it was about would be seen as it was.
+#[tokio::test]
+async fn what_cannot_be_read_is_followed_by_a_list() {
+    let of_another_shape = json!({ "type": "MODIFIED", "object": { "metadata": { "name": 7 } } });
+    for says in [of_another_shape, json!("no event")] {
+        let client = answers_one_watch(0, 200, says.clone());
+        let told =
+            watch(Api::<ConfigMap>::all(client), watcher::Config::default(), Standing::default().anew());
+        let complete =
+            told.filter(|event| std::future::ready(matches!(event, Ok(Event::InitDone)))).take(2).count();
+        assert_eq!(tokio::time::timeout(PATIENCE, complete).await, Ok(2), "{says}");
+    }
+}
+
 #[tokio::test]
 async fn no_watch_goes_on_for_ever_without_a_list() {
     let client = played::client(|_, watches| if watches { Answer::Silence } else { listed(50) });
