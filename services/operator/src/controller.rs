@@ -80,6 +80,7 @@ pub(crate) async fn run(
             heartbeat.beat();
             if beat == 0 {
                 count(&context);
+                context.strays.forget_gone(&context.caches.resources);
             }
             if !runtime::backoff::sleep(BEAT, &stop).await {
                 break;

@@ -108,6 +108,11 @@ impl<K: Kept> Store<K> {
         self.read().contains_key(key)
     }
 
+    /// How many objects are there.
+    pub(crate) fn count(&self) -> usize {
+        self.read().len()
+    }
+
     /// All objects that are there.
     pub(crate) fn keys(&self) -> Vec<Key> {
         self.read().keys().cloned().collect()

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use crate::context::Context;
 use crate::error::Error;
 use crate::observe::is_settled;
-use crate::store::Key;
+use crate::store::{Key, Store};
 
 /// What is known of a database's objects. Clones share it; losing it costs a look.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +33,15 @@ impl Strays {
     /// The resource is gone.
     pub(crate) fn forget(&self, resource: &ObjectRef<QuestDB>) {
         self.lock().remove(&Key::to(resource));
+    }
+
+    /// Forgets resources that are gone, once more are known of here than there are: what was theirs goes after them, and is suspected to
+    /// be missing when nobody is left who would look.
+    pub(crate) fn forget_gone(&self, resources: &Store<QuestDB>) {
+        let mut known = self.lock();
+        if known.len() > resources.count() {
+            known.retain(|key, _| resources.has(key));
+        }
     }
 
     /// Nothing is known any more.
@@ -238,6 +247,8 @@ fn is_claimed_by(volume: &PersistentVolume, subject: &Subject, claim: &str) -> b
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher::Event;
+
     use super::*;
 
     #[test]
@@ -253,6 +264,26 @@ mod tests {
         strays.suspect(&one);
         strays.forget_all();
         assert!(strays.lock().is_empty());
+    }
+
+    #[test]
+    fn of_resources_that_are_gone_no_more_is_kept_than_there_are_others() {
+        let (resources, mut writer) = crate::store::store();
+        let there = ObjectRef::<QuestDB>::new("there").within("n");
+        let spec = serde_json::json!({ "storage": { "sizeGib": 20 } });
+        let mut resource = QuestDB::new("there", serde_json::from_value(spec).unwrap());
+        resource.metadata.namespace = Some("n".to_owned());
+        writer.take_in(&Event::Apply(Box::new(resource)));
+        let strays = Strays::default();
+        strays.suspect(&there);
+        strays.forget_gone(&resources);
+        assert_eq!(strays.suspected(&there), Some(true));
+        // What was theirs left its watch after they had.
+        for number in 0..100 {
+            strays.suspect(&ObjectRef::new(&format!("gone-{number}")).within("n"));
+        }
+        strays.forget_gone(&resources);
+        assert_eq!((strays.lock().len(), strays.suspected(&there)), (1, Some(true)));
     }
 
     #[test]
