@@ -320,6 +320,14 @@ impl Memories {
         self.taken.is_empty() && self.under_way.is_empty() && self.waits.is_empty() && self.lock().is_empty()
     }
 
+    /// Forgets one that is gone.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.taken.forget(uid);
+        self.under_way.forget(uid);
+        self.waits.end(uid);
+        self.lock().remove(uid);
+    }
+
     /// Keeps only these, and of them only those of which something is still worth knowing.
     pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
         self.taken.retain(&known);

@@ -47,6 +47,9 @@ const AT_LEISURE: usize = 16;
 const CROWDED: Duration = Duration::from_secs(1);
 /// Looks asked for and not begun: watches wait beyond that.
 const QUEUE: usize = 256;
+/// What is remembered of objects is gone through once one is gone for so many that are left: if it were for each, ten thousand that vanish
+/// would cost as much as a hundred million. So of a few that are gone something may be remembered still.
+const LEFT_FOR_EACH_GONE: usize = 16;
 /// How long passes under way may take at the end.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -273,8 +276,11 @@ async fn serve<K>(
         incoming,
         Config::default().concurrency(CONCURRENCY),
     );
+    let mut gone = 0;
     let turns = turns.for_each(|turn| {
-        if tickets.gone(&kind.store, &turn).is_some() {
+        gone += usize::from(tickets.gone(&kind.store, &turn).is_some());
+        if is_worth_it(gone, kind.store.count()) {
+            gone = 0;
             let known = kind.store.briefs();
             let uids = known.iter().filter_map(|(_, brief)| AsRef::<Uid>::as_ref(brief).get());
             keep(&uids.map(str::to_owned).collect());
@@ -282,6 +288,11 @@ async fn serve<K>(
         std::future::ready(())
     });
     turns.await;
+}
+
+/// Whether to go through what is remembered of all objects, for the sake of so many that are gone.
+const fn is_worth_it(gone: usize, left: usize) -> bool {
+    gone > 0 && gone.saturating_mul(LEFT_FOR_EACH_GONE) >= left
 }
 
 /// Why something of a namespace is not seen that an object of this kind rests on. A schedule that saw none of its snapshots would

@@ -265,3 +265,18 @@ fn what_was_learnt_is_recalled_until_the_resource_is_gone() {
     assert_eq!(memories.recall("a", 1), Memory::default());
     assert!(memories.is_empty());
 }
+
+#[test]
+fn of_one_that_is_gone_nothing_is_remembered_and_of_others_everything_is() {
+    let (memories, now) = (Memories::default(), Instant::now());
+    for uid in ["a", "b"] {
+        memories.spent(uid, 3);
+        memories.waits.lasted(uid, 1, &[(Part::Volume, "attached")], now);
+        memories.taken.stands(uid, looks::Question::Change("c".to_owned()), Vec::new(), (now, 0.0));
+    }
+    memories.forget("a");
+    assert_eq!(memories.recall("a", 1), Memory::default());
+    assert_eq!(memories.recall("b", 1).spent, Some(3));
+    memories.forget("b");
+    assert!(memories.is_empty());
+}

@@ -212,6 +212,22 @@ async fn what_is_gone_is_forgotten_and_what_stays_is_remembered() {
     assert_eq!(memories.recall("uid-there", 1).spent, Some(1));
 }
 
+#[test]
+fn ten_thousand_that_vanish_one_by_one_have_what_is_remembered_gone_through_a_few_times() {
+    const ALL: usize = 10_000;
+    let (mut gone, mut gone_through) = (0, 0);
+    for left in (0..ALL).rev() {
+        gone += 1;
+        if is_worth_it(gone, left) {
+            gone_through += left;
+            gone = 0;
+        }
+    }
+    assert!(gone_through <= LEFT_FOR_EACH_GONE * ALL, "{gone_through}");
+    assert_eq!(gone, 0, "something is remembered although nothing is left");
+    assert!(!is_worth_it(0, 0), "nothing is gone");
+}
+
 #[tokio::test]
 async fn who_does_not_lead_asks_nobody() {
     let asks = Asks::<QuestDBSnapshot>::default();

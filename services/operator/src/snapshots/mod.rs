@@ -113,7 +113,7 @@ impl Snapshots {
                 if let Some(note) = snapshot::left_to_others(resource, &seen.copies) {
                     self.context.events.done(resource, "LeftToOthers", note).await;
                 }
-                self.memories.retain(|known| known != uid);
+                self.memories.forget(uid);
                 return Ok(Next::Change);
             }
             Some(Ok(act::Done::Written(newer))) => {
