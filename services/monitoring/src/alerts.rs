@@ -177,6 +177,26 @@ fn one_alert_calls_for_databases_in_trouble_by_their_condition_and_their_phase()
     assert_eq!(found, [BTreeSet::from(of_trouble.map(str::to_owned))], "no trouble calls twice");
 }
 
+/// The phase of a database is `Degraded` for whatever reason its condition has; by the condition those are left out for which another
+/// alert calls. So phases count only where an operator shows nothing better.
+#[test]
+fn for_a_machine_that_does_not_join_only_the_alert_of_machines_calls() {
+    let expression = |name: &str| {
+        let found = alerts(OPERATOR).into_iter().find(|alert| text(alert, "alert") == name);
+        text(&found.unwrap(), "expr").to_owned()
+    };
+    let of_trouble = parser::parse(&expression("SlipwayOperatorDatabasesDegraded")).unwrap();
+    let fallback = "slipway_databases_degraded or on (job, instance) slipway_databases{phase=\"Degraded\"}";
+    let expected = parser::parse(&format!("max by (job) ({fallback}) > 0")).unwrap();
+    assert_eq!(of_trouble, expected);
+    for (name, reason) in
+        [("SlipwayOperatorMachineNeverJoins", "NotJoined"), ("SlipwayOperatorNodeNotReady", "NotReady")]
+    {
+        let calls = format!("slipway_databases_unjoined{{reason=\"{reason}\"}}");
+        assert!(expression(name).contains(&calls), "{name} does not call for what the other leaves out");
+    }
+}
+
 #[test]
 fn every_alert_asks_for_what_is_measured() {
     for (file, table) in with_tables() {

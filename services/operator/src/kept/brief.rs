@@ -2,6 +2,7 @@
 //! as many of these as objects.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::DynamicObject;
 use resources::{
     Phase, QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBStatus, RunState, StepState, names,
@@ -9,6 +10,9 @@ use resources::{
 
 use crate::caches::owner;
 use crate::store::Key;
+
+/// What a machine lacks that has an alert of its own, as grave as that of every other trouble.
+const CALLED_FOR: [&str; 2] = [names::reason::NOT_JOINED, names::reason::NOT_READY];
 
 /// How little is known of an object.
 pub(crate) trait Brief<K>: Send + Sync + 'static {
@@ -173,12 +177,17 @@ impl Database {
     }
 }
 
-/// That its namespace cannot be seen is no trouble of its own, and is counted apart.
+/// That its namespace cannot be seen is no trouble of its own, and is counted apart. So is that a machine does not join, or is not ready,
+/// where that is all it says: of the same nobody is to be called twice.
 fn is_degraded(resource: &QuestDB) -> bool {
-    let mut conditions = resource.status.iter().flat_map(|status| &status.conditions);
-    let degraded =
-        conditions.find(|found| found.type_ == names::condition::DEGRADED && found.status == "True");
-    degraded.is_some_and(|found| found.reason != names::reason::NAMESPACE_UNSEEN)
+    let conditions = || resource.status.iter().flat_map(|status| &status.conditions);
+    let is_trouble = |found: &&Condition| found.type_ == names::condition::DEGRADED && found.status == "True";
+    let Some(trouble) = conditions().find(is_trouble) else { return false };
+    let says_the_same = |of_machine: &Condition| {
+        let is_called_for = CALLED_FOR.contains(&of_machine.reason.as_str());
+        is_called_for && !of_machine.message.is_empty() && trouble.message.ends_with(&of_machine.message)
+    };
+    trouble.reason != names::reason::NAMESPACE_UNSEEN && !conditions().any(says_the_same)
 }
 
 fn lack(resource: &QuestDB) -> Option<u8> {
@@ -316,6 +325,38 @@ mod tests {
             assert!(!is_degraded(phase, unseen), "{phase}: it is counted apart");
         }
         assert!(!database(|_| {}).is_degraded, "nothing is said of it yet");
+    }
+
+    #[test]
+    fn a_machine_that_does_not_join_is_no_other_trouble_where_it_is_all_that_is_told() {
+        let is_degraded = |[kind, reason, message]: [&str; 3], trouble: &str| {
+            let told = |kind: &str, status: &str, reason: &str, message: &str| {
+                json!({
+                    "type": kind, "status": status, "reason": reason, "message": message,
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                })
+            };
+            let conditions =
+                [told("Degraded", "True", "Node", trouble), told(kind, "False", reason, message)];
+            database(|object| object["status"] = json!({ "phase": "Degraded", "conditions": conditions }))
+                .is_degraded
+        };
+        for (kind, reason) in
+            [("NodeHealthy", "NotJoined"), ("NodeHealthy", "NotReady"), ("Moving", "NotJoined")]
+        {
+            let of_machine = |message| [kind, reason, message];
+            assert!(
+                !is_degraded(of_machine("i-1 has not joined"), "node: i-1 has not joined"),
+                "{kind} {reason}"
+            );
+            assert!(
+                is_degraded(of_machine("i-1 has not joined"), "volume: vol-1 is gone"),
+                "{kind} {reason}"
+            );
+            assert!(is_degraded(of_machine(""), "node: i-1 is gone"), "{kind} {reason}");
+        }
+        let closed = ["Moving", "NodeClosed", "Node n is cordoned"];
+        assert!(is_degraded(closed, "candidate: Node n is cordoned"), "nobody is called for that otherwise");
     }
 
     #[test]
