@@ -120,6 +120,7 @@ fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
     let mut pod = with_parts(
         pod,
         [
+            ("affinity", alone(subject)),
             ("tolerations", tolerations(subject)),
             ("containers", Value::Array(vec![container(validated, copied)])),
             ("initContainers", Value::Array(prepare)),
@@ -127,6 +128,17 @@ fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
     );
     overlay::pod(&mut pod, validated, copied.is_some());
     pod
+}
+
+/// One of the database's pods on a machine: whoever has the StatefulSet make a second one (by hand, or by an autoscaler) would have it
+/// start on the same disk, which a claim of `ReadWriteOnce` allows on one machine. QuestDB locks its tables, but only after it has
+/// brought files of another version to its own. A second pod waits, the first runs on, whether or not it was made with this.
+fn alone(subject: &Subject) -> Value {
+    json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [{
+        "labelSelector": { "matchLabels": subject.selector() },
+        // The one that every cluster allows.
+        "topologyKey": "kubernetes.io/hostname",
+    }] } })
 }
 
 /// What the pod bears of its Node, with what people chose.

@@ -97,6 +97,20 @@ fn what_restores_a_disk_is_as_recorded() {
 }
 
 #[test]
+fn a_second_pod_of_a_database_does_not_start_on_the_machine_of_the_first() {
+    let body = stateful_set(&validated(&resource(1)), "n", None).body;
+    let template = &body["spec"]["template"];
+    let apart =
+        &template["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
+    assert_eq!(apart["topologyKey"], "kubernetes.io/hostname");
+    let labels = apart["labelSelector"]["matchLabels"].as_object().unwrap();
+    assert_eq!(labels[names::LABEL_DATABASE], subject().database.as_str(), "of this database alone");
+    for (key, value) in labels {
+        assert_eq!(template["metadata"]["labels"][key], *value, "every pod of it has {key}, older ones too");
+    }
+}
+
+#[test]
 fn another_repository_is_another_template_and_no_reason_for_a_restart() {
     let mut disk = volume(50);
     disk.snapshot = Some("snap-1".to_owned());
