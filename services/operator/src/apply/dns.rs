@@ -1,10 +1,9 @@
 //! Writes to Route 53.
 
 use cloud::{DnsChange, RecordChange};
-use kube::Api;
 use resources::QuestDB;
 
-use super::Pass;
+use super::{Pass, current};
 use crate::error::Error;
 
 /// Changes records, all or none; those that only add or replace together with what other databases ask for.
@@ -13,7 +12,8 @@ use crate::error::Error;
 /// that stood still another name may be in force, or the database may serve again.
 pub(super) async fn change(pass: &Pass<'_>, changes: &[RecordChange]) -> Result<DnsChange, Error> {
     let answer = if changes.iter().any(|change| matches!(change, RecordChange::Delete(_))) {
-        check_current(pass).await?;
+        let names = |resource: &QuestDB| resource.status.as_ref().and_then(|status| status.dns.clone());
+        current::check(pass, "its name was taken out of service", names).await?;
         // Not with others, for which it would have to wait.
         pass.context.cloud.change_records(&pass.context.zone(), changes).await
     } else {
@@ -31,23 +31,4 @@ pub(super) async fn change(pass: &Pass<'_>, changes: &[RecordChange]) -> Result<
         }),
         Err(error) => Err(Error::aws("change the records of the name")(error)),
     }
-}
-
-/// An error unless what the plan was made of is still so.
-async fn check_current(pass: &Pass<'_>) -> Result<(), Error> {
-    let (subject, seen) = (&pass.validated.subject, pass.resource);
-    let resources: Api<QuestDB> = Api::namespaced(pass.context.client.clone(), &subject.namespace);
-    let now = pass.context.call("read the resource anew", resources.get_opt(&subject.name)).await?;
-    let names = |resource: &QuestDB| resource.status.as_ref().and_then(|status| status.dns.clone());
-    let is_current = now.is_some_and(|now| {
-        let (now_meta, seen_meta) = (&now.metadata, &seen.metadata);
-        now_meta.uid == seen_meta.uid
-            && now_meta.generation == seen_meta.generation
-            && now_meta.deletion_timestamp == seen_meta.deletion_timestamp
-            && names(&now) == names(seen)
-    });
-    if is_current {
-        return Ok(());
-    }
-    Err(Error::Stale { what: "the resource changed before its name was taken out of service".to_owned() })
 }

@@ -5,6 +5,7 @@
 
 mod aws;
 pub(crate) mod contention;
+mod current;
 mod definition;
 mod destroy;
 mod dns;
@@ -163,7 +164,12 @@ impl Pass<'_> {
             Step::KeepSecret(manifest) => secret::keep(self, manifest).await,
             Step::SetCredentials(new) => secret::set(self, new).await,
             Step::Apply(manifest) => kubernetes::apply(self, manifest, action.writes_over).await,
-            Step::Delete(target) => kubernetes::delete(self, target).await,
+            Step::Delete(target) => {
+                if target.kind == Kind::StatefulSet {
+                    current::check(self, "QuestDB was stopped", |_| ()).await?;
+                }
+                kubernetes::delete(self, target).await
+            }
             Step::LabelNode { name, uid, labels } => kubernetes::label_node(self, name, uid, labels).await,
             Step::ProveLeft(left) => left::prove(self, left).await,
             Step::Reload(reload) => reload::reload(self, reload).await,

@@ -160,6 +160,40 @@ async fn a_machine_that_a_stateful_set_pins_unseen_is_not_ended() {
     subject.purge_with_others().await;
 }
 
+/// Nobody tells the operator that the database is to serve again, and it was about to stop it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_to_serve_again_unseen_is_not_stopped() {
+    let mut subject = Subject::new(&unique("turned")).await;
+    let lease = subject.rig.lease().await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
+    let operator = behind(&subject.rig, &front, &lease);
+    subject.wish_run_state("Running").await;
+    subject.join(1).await;
+    let set = subject.set(None).await.metadata.uid;
+    let itself = format!("/questdbs/{}", subject.name);
+    let looks = move |seen: &Seen| seen.method == Method::GET && seen.about().ends_with(&itself);
+    let held = looks.clone();
+    front.set(move |seen| if held(seen) { Act::Hold } else { Act::Pass });
+    subject.wish_run_state("Paused").await;
+    eventually(PATIENCE, "a look before it is stopped", async || {
+        (!front.seen(&looks).is_empty()).then_some(())
+    })
+    .await;
+    front.set_fate(Fate::Late, &["questdbs"], 1);
+    subject.wish_run_state("Running").await;
+    front.release();
+    passes(&operator, 2.0).await;
+    let still = subject.sets().get(&subject.name).await.unwrap().metadata;
+    assert_eq!((&still.uid, still.deletion_timestamp), (&set, None));
+
+    front.set_fate(Fate::Told, &[], 1);
+    assert!(front.fates()["questdbs"].late > 0);
+    subject.wish_run_state("Paused").await;
+    subject.carried_out(Phase::Paused).await;
+    let _others = Others::of(&subject.rig);
+    subject.purge_with_others().await;
+}
+
 /// Each of its looks meanwhile would end with a write that is refused, and be followed by a pause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_written_over_a_resource_as_it_was_before_the_last_write() {
