@@ -112,22 +112,28 @@ fn in_force(
     observed: &Observed,
     record: Option<UpgradeStatus>,
 ) -> (Option<String>, Option<UpgradeStatus>) {
-    let (children, disk) = (&observed.children, living(&observed.account.volumes).next());
+    let children = &observed.children;
     let of_status = || Some(catalogue::image_of(resource.status.as_ref()?.version.as_deref()?));
     let told = image_of_template(children.stateful_set.as_deref())
         .or_else(|| image_of_pod(children.pod.as_deref()?))
         .or_else(|| record.as_ref().map(|record| ran_last(record).to_owned()))
         .or_else(of_status);
-    let shown = disk.and_then(disk::version_of_disk);
-    let is_alone = disk.is_some_and(|disk| disk.live_attachments().next().is_none());
-    let is_explained = |disk| record.as_ref().is_some_and(|record| disk::is_of_given_up(disk, record));
-    let counts = is_alone && !pod_is_ready(observed) && !disk.is_some_and(is_explained);
-    match (told, shown) {
-        (Some(told), Some(shown)) if counts && catalogue::is_downgrade(shown, version_of(&told)) => {
-            (Some(catalogue::image_of(shown)), None)
-        }
-        (told, shown) => (told.or_else(|| shown.map(catalogue::image_of)), record),
+    let Some(told) = told else {
+        let shown = living(&observed.account.volumes).next().and_then(disk::version_of_disk);
+        return (shown.map(catalogue::image_of), record);
+    };
+    match later_on_disk(observed, record.as_ref(), &told) {
+        Some(later) => (Some(catalogue::image_of(later)), None),
+        None => (Some(told), record),
     }
+}
+
+/// The version that the disk tells of, where it is of a later major one than the image that is told, and is believed.
+fn later_on_disk<'a>(observed: &'a Observed, record: Option<&UpgradeStatus>, told: &str) -> Option<&'a str> {
+    let disk = living(&observed.account.volumes).next()?;
+    let is_explained = record.is_some_and(|record| disk::is_of_given_up(disk, record));
+    let counts = disk.live_attachments().next().is_none() && !pod_is_ready(observed) && !is_explained;
+    disk::version_of_disk(disk).filter(|shown| counts && catalogue::is_downgrade(shown, version_of(told)))
 }
 
 /// What is said to who asks for a version that cannot read the data.

@@ -3,9 +3,10 @@
 //! *Invariant:* a record that cannot be read is not taken for none: by none, what was taken back would be tried again, and what is
 //! being started would be left to itself.
 
+use domain::catalogue;
 use resources::{ChangeMeans, UpgradeStatus, names};
 
-use super::{Decision, Look, start};
+use super::{Decision, Look, later_on_disk, start};
 use crate::change::{image_of_pod, image_of_template};
 use crate::{Change, Children, State};
 
@@ -26,14 +27,16 @@ pub(super) fn unread(children: &Children) -> Option<(&String, serde_json::Error)
 }
 
 impl Look<'_> {
-    /// What is decided while the record cannot be read: nothing. What has run last, or would be started, stays in force, and the
-    /// annotation stays as it is, for whoever can put it right.
+    /// What is decided while the record cannot be read: nothing. What has run last, or would be started, stays in force, unless the
+    /// disk tells of a later major version, as ever; and the annotation stays as it is, for whoever can put it right.
     pub(super) fn undecided(&self, record: Option<UpgradeStatus>) -> Option<Decision> {
         let children = &self.observed.children;
         let (written, why) = unread(children)?;
         let pod = children.pod.as_deref().filter(|pod| start::has_run(pod));
         let of_template = || image_of_template(children.stateful_set.as_deref());
-        let image = pod.and_then(image_of_pod).or_else(of_template)?;
+        let told = pod.and_then(image_of_pod).or_else(of_template)?;
+        let later = later_on_disk(self.observed, record.as_ref(), &told).map(catalogue::image_of);
+        let image = later.unwrap_or(told);
         let why = format!(
             "annotation {} of StatefulSet {} cannot be read ({why}): what became of the last other version is not known, and none is \
              started or taken back until the annotation is put right or taken off; once it is off, what status.lastUpgrade says counts",
