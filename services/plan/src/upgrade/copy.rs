@@ -12,7 +12,7 @@ use crate::{Children, Goal, Manifest, Observed, State, Subject, Unseen, Validate
 
 /// How old it may be when the new image is started: what was written since is not in it.
 const FRESH: SignedDuration = SignedDuration::from_mins(15);
-/// Most copies that are taken for one wish.
+/// Most copies that are taken for one upgrade.
 const ATTEMPTS: u32 = 100;
 
 /// How far the copy is.
@@ -107,19 +107,24 @@ pub(super) fn standing(resource: &QuestDB, validated: &Validated, observed: &Obs
             match status.and_then(|status| status.started_at.as_ref()) {
                 None => Standing::Waits(format!("waiting for QuestDBSnapshot {name} to say of when it is")),
                 Some(then) if is_fresh(then.0, observed.at) => Standing::Begun(name),
-                Some(_) => ours.next().map_or_else(
-                    || Standing::Refused(format!("no copy was used in time, the last one is {name}")),
-                    Standing::Missing,
-                ),
+                Some(_) => ours.next().map_or_else(|| used_up(&name), Standing::Missing),
             }
         }
         Some(SnapshotPhase::Failed) => Standing::Refused(format!(
-            "the disk could not be copied, and nothing is upgraded without that: {}; delete QuestDBSnapshot {name} to have it \
-             taken again",
+            "the disk could not be copied, and nothing is upgraded without that: {}; delete QuestDBSnapshot {name}, or \
+             change spec.restartNonce, to have it taken again",
             status.and_then(QuestDBSnapshotStatus::message).unwrap_or("its status does not say why")
         )),
         _ => Standing::Waits(format!("waiting for QuestDBSnapshot {name} to be begun")),
     }
+}
+
+/// There are as many as may be, and none was used while it was fresh.
+fn used_up(last: &str) -> Standing {
+    Standing::Refused(format!(
+        "none of {ATTEMPTS} copies of the disk was used in time, the last one is QuestDBSnapshot {last}; change spec.restartNonce to \
+         have others taken"
+    ))
 }
 
 /// One that is there and cannot be seen would be taken a second time.

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use resources::UpgradeResult;
+use resources::names::condition;
 use sha2::{Digest as _, Sha256};
 
 use super::super::model::World;
 use super::super::operations::change;
 use super::super::oracle::check_end;
 use super::super::runner::settle;
-use super::{is_started, last, serving, until, wish_for};
+use super::{is_started, last, serving, told, until, wish_for};
 
 /// A database whose disk is about to be copied for another version.
 fn copying() -> World {
@@ -53,6 +54,39 @@ fn another_restart_is_another_attempt() {
         "9.3.4".clone_into(&mut spec.version);
     });
     becomes(&mut world, "9.3.4", 3);
+}
+
+/// Another restart is asked for, as what is told says.
+fn asks_again(world: &mut World) {
+    let (accepted, why) = told(world, condition::CONFIG_ACCEPTED);
+    assert!(accepted == "False" && why.contains("change spec.restartNonce"), "{accepted}: {why}");
+    change(world, |spec| spec.restart_nonce = Some("again".to_owned()));
+}
+
+#[test]
+fn another_restart_is_a_way_on_where_no_copy_came_to_be_of_use() {
+    let mut world = serving();
+    world.uncopied = true;
+    wish_for(&mut world, "9.4.0");
+    settle(&mut world, None, false);
+    world.uncopied = false;
+    asks_again(&mut world);
+    becomes(&mut world, "9.4.0", 2);
+
+    // All that there may be are too old.
+    let mut world = copying();
+    (0..4).for_each(|_| world.tick());
+    let first = Arc::clone(&world.snapshots[0]);
+    for attempt in 2..=100 {
+        let mut next = (*first).clone();
+        next.metadata.name = first.metadata.name.as_ref().map(|name| format!("{name}-{attempt}"));
+        world.snapshots.push(Arc::new(next));
+    }
+    world.now += SignedDuration::from_mins(16);
+    settle(&mut world, None, false);
+    assert!(is_started(&world, "9.3.4") && world.snapshots.len() == 100);
+    asks_again(&mut world);
+    becomes(&mut world, "9.4.0", 101);
 }
 
 /// Gives the copy the name that operators of before gave it.
