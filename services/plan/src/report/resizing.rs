@@ -55,9 +55,9 @@ pub(super) fn told(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word
 fn left(outcome: &Outcome<'_>) -> &'static str {
     let mut disks = living(&outcome.observed.account.volumes);
     if disks.next().is_some_and(|disk| volume_change(outcome.validated, disk).is_empty()) {
-        "the disk has what is asked for; whether all of it can be used is looked at when the database starts again"
+        "the disk has what is asked for; whether all of it can be used is looked at only while the database is to run"
     } else {
-        "how far EC2 came with the change of the disk is looked at when the database starts again"
+        "how far EC2 came with the change of the disk is looked at only while the database is to run"
     }
 }
 
