@@ -72,8 +72,11 @@ pub(crate) fn changes(world: &World<'_>, plan: &Plan) -> Vec<Change> {
 fn restarts(world: &World<'_>) -> Vec<Change> {
     let Some(pod) = &world.observed.children.pod else { return Vec::new() };
     if let Some(reload) = reload(world) {
-        let why = "QuestDB reads it again while it serves";
-        let online = |setting: &Setting| Change::online(&running::field_of(&setting.key), why);
+        let online = |setting: &Setting| {
+            let asked = setting.value.as_deref().unwrap_or("its default");
+            let why = format!("QuestDB reads it again while it serves: {asked}");
+            Change::online(&running::field_of(&setting.key), &why)
+        };
         return reload.settings.iter().map(online).collect();
     }
     let annotations = pod.metadata.annotations.as_ref();

@@ -419,7 +419,7 @@ fn what_is_pending_keeps_its_time() {
 #[test]
 fn what_is_pending_has_another_time_when_something_else_is_asked_for() {
     type Wish = fn(&mut QuestDBSpec, bool);
-    let rows: [(&str, Wish); 5] = [
+    let rows: [(&str, Wish); 6] = [
         ("/spec/compute/instanceType", |spec, other| {
             let name = if other { "r7i.2xlarge" } else { "m7i.xlarge" };
             name.clone_into(&mut spec.compute.instance_type);
@@ -430,6 +430,10 @@ fn what_is_pending_has_another_time_when_something_else_is_asked_for() {
         ("/spec/network/hostname", |spec, other| {
             spec.network.hostname =
                 Some(format!("{}.eu.example.com", if other { "third" } else { "second" }));
+        }),
+        ("/spec/config/http.net.connection.limit", |spec, other| {
+            let limit = if other { "90" } else { "80" };
+            spec.config.insert("http.net.connection.limit".to_owned(), limit.to_owned());
         }),
     ];
     for (field, ask) in rows {
