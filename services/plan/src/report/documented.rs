@@ -31,8 +31,11 @@ const SPEAKERS: [&str; 9] = [
     include_str!("upgrade.rs"),
 ];
 /// The same of a snapshot's.
-const SPEAKERS_OF_SNAPSHOTS: [&str; 2] =
-    [include_str!("../snapshot/decide.rs"), include_str!("../snapshot/report.rs")];
+const SPEAKERS_OF_SNAPSHOTS: [&str; 3] = [
+    include_str!("../snapshot/decide.rs"),
+    include_str!("../snapshot/lost.rs"),
+    include_str!("../snapshot/report.rs"),
+];
 /// Where the tests of a file begin.
 const TESTS: &str = "\n#[cfg(test)]\nmod tests {";
 /// Words that are no reasons: what a condition may be, and a kind of address.
