@@ -88,6 +88,13 @@ pub(crate) fn awaited(pod: &Pod) -> String {
     "waiting for QuestDB to start".to_owned()
 }
 
+/// The command that shows what a container of a pod said before it ended.
+pub(crate) fn look_at_former(pod: &Pod, container: &str) -> String {
+    let [namespace, name] = [&pod.metadata.namespace, &pod.metadata.name].map(Option::as_deref);
+    let (namespace, name) = (namespace.unwrap_or_default(), name.unwrap_or_default());
+    format!("kubectl -n {namespace} logs --previous {name} --container {container}")
+}
+
 /// The first container that waits for a reason of its own, those that prepare first; and how it ended before that.
 fn first_waiting(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
@@ -99,10 +106,8 @@ fn first_waiting(pod: &Pod) -> Option<String> {
     let (container, reason) = waiting.next()?;
     let ended = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
     let ended = ended.map(|ended| {
-        format!(
-            "; it ended with exit code {}: kubectl logs --previous --container {}",
-            ended.exit_code, container.name
-        )
+        let look = look_at_former(pod, &container.name);
+        format!("; it ended with exit code {}: {look}", ended.exit_code)
     });
     Some(format!("container {} waits: {reason}{}", container.name, ended.unwrap_or_default()))
 }
@@ -162,13 +167,13 @@ mod tests {
                 Some((back_off.clone(), Some(ended(1)))),
                 Some((begins, None)),
                 "container restore waits: CrashLoopBackOff; it ended with exit code 1: \
-                 kubectl logs --previous --container restore",
+                 kubectl -n data logs --previous trades-0 --container restore",
             ),
             (
                 Some((ended(0), None)),
                 Some((back_off, Some(ended(55)))),
                 "container questdb waits: CrashLoopBackOff; it ended with exit code 55: \
-                 kubectl logs --previous --container questdb",
+                 kubectl -n data logs --previous trades-0 --container questdb",
             ),
             (
                 None,
@@ -176,7 +181,7 @@ mod tests {
                 "container questdb waits: ErrImagePull",
             ),
         ] {
-            let pod = json!({ "status": {
+            let pod = json!({ "metadata": { "name": "trades-0", "namespace": "data" }, "status": {
                 "conditions": [{ "type": "PodScheduled", "status": "True" }],
                 "initContainerStatuses": container("restore", init),
                 "containerStatuses": container("questdb", main),

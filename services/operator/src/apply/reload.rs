@@ -48,7 +48,9 @@ pub(super) async fn reload(pass: &Pass<'_>, reload: &Reload) -> Result<(), Error
     }
     Err(stale(format!(
         "QuestDB has not taken over {}: the file reaches its pod within two minutes; if this stays, QuestDB does not accept a \
-         value (kubectl logs {name} says which): correct it before the next start, which would fail on it",
-        missing.join(", ")
+         value (kubectl -n {} logs {name} --container questdb says which): correct it before the next start, which would fail on \
+         it",
+        missing.join(", "),
+        subject.namespace
     )))
 }

@@ -9,6 +9,7 @@ use super::{Decision, disk, start, version_of};
 use crate::Observed;
 use crate::change::image_of_pod;
 use crate::planner::living;
+use crate::pod::{QUESTDB, is_through, look_at_former, preparing};
 
 /// Why the version in force does not start, and what a person can do; nothing while it may still do so, as long as any version
 /// that is upgraded to ([`start::failure`]).
@@ -26,11 +27,14 @@ pub(crate) fn stuck(observed: &Observed, decision: &Decision, pod: &Pod) -> Opti
     let disks = living(&observed.account.volumes);
     let mut named = disks.filter(|found| disk::version_of_disk(found) == Some(version));
     let named = named.next().map(|found| format!(" (which {} names by its tag)", found.id));
+    let prepares = preparing(pod).find(|container| !is_through(container));
+    let container = prepares.map_or(QUESTDB, |container| container.name.as_str());
     Some(format!(
         "QuestDB {version}{} does not start: {reason}; no other is started on its data by itself: see that its image can be had, \
-         and what it logs (kubectl logs --previous); or pause the database, take a QuestDBSnapshot of it, and make another \
-         database of that, of another version of the same major one",
-        named.unwrap_or_default()
+         and what it logs ({}); or pause the database, take a QuestDBSnapshot of it, and make another database of that, of another \
+         version of the same major one",
+        named.unwrap_or_default(),
+        look_at_former(pod, container)
     ))
 }
 
@@ -65,7 +69,7 @@ mod tests {
         let condition =
             |kind: &str, status: &str| json!({ "type": kind, "status": status, "lastTransitionTime": at });
         serde_json::from_value(json!({
-            "metadata": { "creationTimestamp": at },
+            "metadata": { "name": "trades-0", "namespace": "data", "creationTimestamp": at },
             "spec": { "nodeName": "n", "containers": [
                 { "name": "questdb", "image": catalogue::image_of("10.0.0") },
             ] },
@@ -123,6 +127,23 @@ mod tests {
                 assert!(found.starts_with(&wanted), "{found}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_to_be_looked_at_is_what_ended() {
+        let world = observed(0, "True");
+        let check = |prepares: Value, expected: &str| {
+            let mut pod = pod(&ended(), "False");
+            let mut status = json!({ "name": "restore", "image": "", "imageID": "", "ready": false });
+            status.as_object_mut().unwrap().extend(prepares.as_object().unwrap().clone());
+            pod.status.as_mut().unwrap().init_container_statuses =
+                Some(vec![serde_json::from_value(status).unwrap()]);
+            let found = stuck(&world, &decision("10.0.0", None), &pod).unwrap();
+            let told = format!("(kubectl -n data logs --previous trades-0 --container {expected})");
+            assert!(found.contains(&told), "{found}");
+        };
+        check(json!({ "restartCount": 0, "state": { "terminated": { "exitCode": 0 } } }), "questdb");
+        check(ended(), "restore");
     }
 
     #[test]
