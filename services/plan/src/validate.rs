@@ -350,4 +350,6 @@ fn unknown(pointer: &str, detail: &str) -> Violation {
 }
 
 #[cfg(test)]
+mod guide;
+#[cfg(test)]
 mod tests;
