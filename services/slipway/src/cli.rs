@@ -247,6 +247,7 @@ mod tests {
     #[test]
     fn what_the_guides_have_people_type_can_be_typed() {
         let documents = [
+            include_str!("../../../deploy/operator/README.md"),
             include_str!("../../../docs/alerts.md"),
             include_str!("../../../docs/upgrading.md"),
             include_str!("../../../README.md"),
