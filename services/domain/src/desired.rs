@@ -98,7 +98,7 @@ pub struct Storage {
     pub volume_type: VolumeType,
     /// I/O operations a second.
     pub iops: u32,
-    /// Throughput in MB/s.
+    /// Throughput in MiB/s.
     pub throughput: u32,
     /// Set once the database had a volume: from then on a missing volume is an alarm, never an order to make one.
     pub provisioned: bool,

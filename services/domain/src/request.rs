@@ -38,7 +38,7 @@ pub struct Change {
     pub volume_type: Option<String>,
     /// IOPS of the volume.
     pub iops: Option<i64>,
-    /// Throughput of the volume in MB/s.
+    /// Throughput of the volume in MiB/s.
     pub throughput: Option<i64>,
     /// What becomes of the volume on delete.
     pub deletion_policy: Option<String>,

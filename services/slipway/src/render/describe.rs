@@ -85,7 +85,8 @@ fn desired(text: &mut String, database: &Database) {
     inner(text, "Run state", &database.run_state);
     inner(text, "Version", &database.version);
     inner(text, "Instance", &database.instance_type);
-    let storage = format!("{} GiB {}, {} IOPS, {} MB/s", of.size_gib, of.volume_type, of.iops, of.throughput);
+    let storage =
+        format!("{} GiB {}, {} IOPS, {} MiB/s", of.size_gib, of.volume_type, of.iops, of.throughput);
     inner(text, "Storage", &storage);
     let fate = match of.deletion_policy.as_str() {
         "snapshot" => "keep a last copy, and destroy the volume".to_owned(),

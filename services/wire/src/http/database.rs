@@ -108,7 +108,7 @@ pub struct StorageWish {
     /// I/O operations a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iops: Option<i64>,
-    /// MB/s.
+    /// MiB/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<i64>,
     /// What becomes of the volume when the database is deleted: `retain` keeps it, `snapshot` destroys it once a last copy of it
@@ -216,7 +216,7 @@ pub struct Storage {
     pub volume_type: String,
     /// I/O operations a second.
     pub iops: u32,
-    /// MB/s.
+    /// MiB/s.
     pub throughput: u32,
     /// What becomes of it when the database is deleted.
     pub deletion_policy: String,

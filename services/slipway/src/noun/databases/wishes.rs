@@ -28,8 +28,8 @@ pub(super) struct Wishes {
     /// I/O operations a second
     #[arg(long, value_name = "N")]
     iops: Option<i64>,
-    /// Throughput in MB/s
-    #[arg(long, value_name = "MB/S")]
+    /// Throughput in MiB/s
+    #[arg(long, value_name = "MIB/S")]
     throughput: Option<i64>,
     /// A key of server.conf; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
