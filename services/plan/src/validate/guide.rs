@@ -22,7 +22,7 @@ fn blocks() -> Vec<String> {
     let mut blocks = vec![String::new()];
     for line in GUIDE.lines() {
         match (line.strip_prefix("    "), blocks.last_mut()) {
-            (Some("YAML"), _) | (None, _) => blocks.push(String::new()),
+            (Some("YAML") | None, _) => blocks.push(String::new()),
             (Some(line), _) if line.ends_with("<<'YAML'") => blocks.push(String::new()),
             (Some(line), Some(block)) => {
                 block.push_str(line);
