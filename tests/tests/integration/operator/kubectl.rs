@@ -37,8 +37,7 @@ impl Kubectl {
     }
 
     fn own(&self, line: &str) -> String {
-        let mut own =
-            line.replace("-n data ", "").replace("-n team-a ", "").replace("trades", &self.database);
+        let mut own = line.replace("-n data ", "").replace("trades", &self.database);
         for long in ["5m", "15m", "30m", "2h"] {
             own = own.replace(&format!("--timeout={long}"), "--timeout=180s");
         }

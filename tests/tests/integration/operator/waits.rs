@@ -25,7 +25,7 @@ kubectl -n data wait qdb/trades --for=condition=Progressing=False --timeout=30m
 kubectl -n data wait qdb/trades --for=condition=Degraded=False --timeout=1s";
 const COPIED: [&str; 2] = [
     "kubectl -n data wait qdbsnap/before-the-migration --for=condition=Ready --timeout=2h",
-    "kubectl -n team-a wait --for=condition=Ready questdbsnapshot/before-the-migration --timeout=2h",
+    "kubectl -n data wait --for=condition=Ready questdbsnapshot/before-the-migration --timeout=2h",
 ];
 const SNAPSHOT: &str = "before-the-migration";
 
