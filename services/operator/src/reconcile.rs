@@ -148,7 +148,7 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     rehearsed.tell(&mut status);
     let uid = resource.metadata.uid.as_deref().unwrap_or_default();
     let (before, waits) = (resource.status.as_ref(), |spacing| context.memories.report_waits(uid, spacing));
-    let busy = written.acted() || context.work.is_behind();
+    let busy = written.acted() || context.work.was_behind();
     if let Some(later) = said_later((next, busy), (before, &status), waits) {
         return Ok(later);
     }

@@ -24,9 +24,8 @@ const BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0,
 
 /// A turn is late that others kept waiting for so long: many times as long as looks are gathered.
 const LATE: Duration = Duration::from_millis(250);
-/// How long after a late turn the next ones are expected to be late, too. Many databases are made in waves, with little to do between two
-/// of them: as long as two statuses of one that only say how far it is keep apart ([`PROGRESS`]), or all of them would say so just then.
-const BEHIND: Duration = PROGRESS;
+/// How long after a late turn the next ones are expected to be late, too.
+const BEHIND: Duration = Duration::from_secs(1);
 
 /// The queue as far as it can be seen. Clones share it.
 #[derive(Clone)]
@@ -109,7 +108,14 @@ impl Work {
 
     /// Whether databases wait long for their turns, so that what can wait is not to be done.
     pub(crate) fn is_behind(&self) -> bool {
-        self.lock().is_behind(Instant::now())
+        self.lock().was_behind(BEHIND, Instant::now())
+    }
+
+    /// The same for as long after a late turn as two statuses that only say how far a database is keep apart. Many are made in waves, with
+    /// little to do between two of them: all would say so just then. Who waits for EC2 is looked at as ever meanwhile: nobody else tells
+    /// that it is done.
+    pub(crate) fn was_behind(&self) -> bool {
+        self.lock().was_behind(PROGRESS, Instant::now())
     }
 
     /// What is asked for has its turn only so much later, and does not wait meanwhile.
@@ -193,8 +199,9 @@ impl State {
         asked + due.map(|(key, _)| key).filter(waits).count()
     }
 
-    fn is_behind(&self, now: Instant) -> bool {
-        self.late.is_some_and(|late| now.saturating_duration_since(late) < BEHIND)
+    /// Whether the last late turn is no longer ago.
+    fn was_behind(&self, within: Duration, now: Instant) -> bool {
+        self.late.is_some_and(|late| now.saturating_duration_since(late) < within)
     }
 
     /// How long turns under way have taken so far, together and at most.
@@ -245,21 +252,28 @@ mod tests {
     fn it_is_behind_for_a_while_after_a_late_turn() {
         let (mut state, since) = (State::default(), Instant::now());
         let key = || Key::new(Some("n"), "a");
+        let behind =
+            |state: &State, now: Instant| [BEHIND, PROGRESS].map(|within| state.was_behind(within, now));
         assert_eq!(state.begin(key(), since), (false, Duration::ZERO));
         state.asked.insert(key(), Asked { since, free: since });
         assert_eq!(state.begin(key(), since + LATE / 5), (true, LATE / 5));
-        assert!(!state.is_behind(since + LATE / 5));
+        assert_eq!(behind(&state, since + LATE / 5), [false, false]);
         state.asked.insert(key(), Asked { since, free: since });
         assert_eq!(state.begin(key(), since + LATE), (true, LATE));
-        assert!(state.is_behind(since + LATE));
-        assert!(!state.is_behind(since + LATE + BEHIND), "none was late since");
+        assert_eq!(behind(&state, since + LATE), [true, true]);
+        assert_eq!(
+            behind(&state, since + LATE + BEHIND),
+            [false, true],
+            "statuses of progress wait for longer"
+        );
+        assert_eq!(behind(&state, since + LATE + PROGRESS), [false, false], "none was late since");
         // One that was due before it was asked for waits since then.
-        let asked = since + LATE * 2 + BEHIND;
-        state.due.insert(key(), since + LATE + BEHIND);
+        let asked = since + LATE * 2 + PROGRESS;
+        state.due.insert(key(), since + LATE + PROGRESS);
         state.asked.insert(key(), Asked { since: asked, free: asked });
-        assert!(!state.is_behind(asked));
+        assert_eq!(behind(&state, asked), [false, false]);
         assert_eq!(state.begin(key(), asked), (true, LATE));
-        assert!(state.is_behind(asked));
+        assert_eq!(behind(&state, asked), [true, true]);
     }
 
     #[test]
@@ -271,7 +285,7 @@ mod tests {
         let ended = since + LATE * 2;
         state.end(&key, ended);
         assert_eq!(state.begin(key, ended), (true, LATE * 2));
-        assert!(!state.is_behind(ended));
+        assert!(!state.was_behind(PROGRESS, ended));
     }
 
     #[test]
