@@ -11,7 +11,7 @@ mod crowd;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
@@ -173,8 +173,10 @@ pub struct ClusterView {
     cluster: String,
     deadline: Duration,
     shared: Shared<Snapshot>,
+    /// When the last whole picture was begun, unless it failed.
+    begun: Mutex<Option<Instant>>,
     small: Batcher<String, Arc<Holdings>>,
-    /// The same for a crowd: no more often than whole pictures are taken.
+    /// The same for a crowd: as many go together as ask between two whole pictures, or as one question can be about.
     gathered: Batcher<String, Arc<Holdings>>,
     crowd: Crowd,
 }
@@ -191,7 +193,8 @@ impl ClusterView {
         let cluster: String = cluster.into();
         let small = batcher((&cloud, cluster.as_str()), WINDOW, deadline);
         let gathered = batcher((&cloud, cluster.as_str()), APART, deadline);
-        Self { cloud, cluster, deadline, shared: Shared::default(), small, gathered, crowd: Crowd::default() }
+        let (shared, begun, crowd) = (Shared::default(), Mutex::default(), Crowd::default());
+        Self { cloud, cluster, deadline, shared, begun, small, gathered, crowd }
     }
 
     /// What one database owns, seen after this moment: for those that are being worked on. Where many are, one picture
@@ -204,9 +207,10 @@ impl ClusterView {
         if let Some(snapshot) = last.as_ref().filter(|snapshot| snapshot.as_of >= moment) {
             return Ok(snapshot.of(database));
         }
-        let (size, age) = last.map_or((0, None), |snapshot| (snapshot.size, Some(snapshot.age())));
-        let asked = self.crowd.join(database, Instant::now());
-        let together = match crowd::look(asked, size, age) {
+        let (size, now) = (last.map_or(0, |snapshot| snapshot.size), Instant::now());
+        let asked = self.crowd.join(database, now);
+        let begun = *self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let together = match crowd::look((asked, size), begun, (moment, now)) {
             Look::Whole => return Ok(self.taken_after(moment).await?.of(database)),
             Look::Small => &self.small,
             Look::Gathered => &self.gathered,
@@ -239,7 +243,16 @@ impl ClusterView {
             // Whoever asks meanwhile is shown by it, too.
             tokio::time::sleep(left).await;
         }
-        picture(&*self.cloud, &TagFilter::cluster(&self.cluster), self.deadline).await
+        self.begin(Some(Instant::now()));
+        let taken = picture(&*self.cloud, &TagFilter::cluster(&self.cluster), self.deadline).await;
+        if taken.is_err() {
+            self.begin(None);
+        }
+        taken
+    }
+
+    fn begin(&self, at: Option<Instant>) {
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 }
 

@@ -28,14 +28,21 @@ pub(super) enum Look {
     Whole,
 }
 
-/// How, where so many were asked for lately in a cluster of so many things, and a whole picture that does not do is so old, if there is one.
-pub(super) fn look(asked: usize, size: usize, age: Option<Duration>) -> Look {
+/// How, where so many were asked for lately in a cluster of so many things, for who asks now and has to see what is so after `moment`;
+/// `begun` is when the last whole picture was begun that has not failed.
+pub(super) fn look(
+    (asked, size): (usize, usize),
+    begun: Option<Instant>,
+    (moment, now): (Instant, Instant),
+) -> Look {
+    // Whom the one that is being taken will do waits for it. Who has to see more would be shown by another one right after it.
+    let is_whole = |begun: Instant| begun >= moment || now.saturating_duration_since(begun) >= RENEWED;
     if asked <= few(size) {
         Look::Small
-    } else if age.is_some_and(|age| age < RENEWED) {
-        Look::Gathered
-    } else {
+    } else if begun.is_none_or(is_whole) {
         Look::Whole
+    } else {
+        Look::Gathered
     }
 }
 
@@ -118,15 +125,22 @@ mod tests {
 
     #[test]
     fn a_crowd_is_shown_everything_once_in_a_while_and_who_has_to_see_more_only_what_he_asked_for() {
-        let check = |asked, age: Option<u64>, expected| {
-            assert_eq!(look(asked, 1_000, age.map(Duration::from_millis)), expected, "{asked} {age:?}");
+        let began = Instant::now();
+        let at = |millis| began + Duration::from_millis(millis);
+        let check = |asked, begun: Option<u64>, (moment, now): (u64, u64), expected| {
+            let found = look((asked, 1_000), begun.map(at), (at(moment), at(now)));
+            assert_eq!(found, expected, "{asked} {begun:?} {moment} {now}");
         };
-        check(64, None, Look::Small);
-        check(64, Some(5_000), Look::Small);
-        check(65, None, Look::Whole);
-        check(65, Some(999), Look::Gathered);
-        check(65, Some(1_000), Look::Whole);
-        assert_eq!(look(65, 10_000, None), Look::Small, "these are few among so many");
+        check(64, None, (9_000, 9_500), Look::Small);
+        check(64, Some(4_000), (9_000, 9_500), Look::Small);
+        check(65, None, (9_000, 9_500), Look::Whole);
+        check(65, Some(8_501), (9_000, 9_500), Look::Gathered);
+        check(65, Some(8_500), (9_000, 9_500), Look::Whole);
+        // It is being taken: it is waited for by whom it will do, and nobody else.
+        check(65, Some(9_000), (9_000, 9_500), Look::Whole);
+        check(65, Some(8_999), (9_000, 9_500), Look::Gathered);
+        let few = look((65, 10_000), None, (began, began));
+        assert_eq!(few, Look::Small, "these are few among so many");
     }
 
     #[test]

@@ -191,6 +191,17 @@ async fn where_many_are_worked_on_one_whole_picture_serves_them() {
     assert!(pictures.into_iter().all(|picture| picture.unwrap().as_of >= now), "it shows the past");
     let asked = corner.called("DescribeVolumes") - before;
     assert!(asked <= 2, "together, by a picture of just them or of everything: {asked}");
+
+    // A moment after everything was looked at, for whoever came too late for that it is not looked at again.
+    eventually(DEADLINE, "pictures of just those who ask", async || {
+        view.taken_after(Instant::now()).await.unwrap();
+        let now = Instant::now();
+        let pictures = futures::future::join_all(names.iter().map(|name| view.of(name, now))).await;
+        assert!(pictures.into_iter().all(|picture| picture.unwrap().as_of >= now), "it shows the past");
+        let whole = view.at_most(Duration::from_mins(1)).await.unwrap();
+        (whole.as_of() < now).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
