@@ -198,9 +198,11 @@ fn said_later(
     if delay > soon {
         return None;
     }
+    // Nor is it looked at sooner for what is said already.
+    let before = before.filter(|before| *before != status)?;
     let left = waits(spacing)?;
     // Not before what was written shows, or it would be written again.
-    plan::can_wait(before?, status).then(|| Next::Soon(delay.min(left.max(AFTER_WRITE))))
+    plan::can_wait(before, status).then(|| Next::Soon(delay.min(left.max(AFTER_WRITE))))
 }
 
 /// Says what waits and does nothing; the end of the annotation is seen at once.
@@ -382,6 +384,7 @@ mod tests {
         check(Next::Soon(PROGRESS), false, &further, 2, Some(Next::Soon(seconds(1))));
         check(Next::Soon(PROGRESS), false, &further, 0, Some(Next::Soon(PROGRESS)));
         check(soon, true, &news, 0, None);
+        check(Next::Soon(PROGRESS), false, &before, 2, None);
         // So long waits whoever only waits while there is much to do for others.
         check(Next::Soon(seconds(4)), true, &further, 0, Some(Next::Soon(seconds(4))));
         check(Next::Soon(seconds(4)), false, &further, 0, None);
