@@ -57,7 +57,11 @@ struct Packed<K: Kept> {
 pub(crate) struct Briefs<'a, K: Kept>(RwLockReadGuard<'a, Shelf<K>>);
 
 /// What a list or a change shows another way than the store did, or no more: as the store showed it.
-pub(crate) struct Former<K: Kept>(Shelf<K>);
+pub(crate) struct Former<K: Kept> {
+    shown: Shelf<K>,
+    /// The only one, where somebody had looked at it a moment before.
+    unpacked: Option<Arc<K>>,
+}
 
 /// An empty store and its writer.
 pub(crate) fn store<K: Kept>() -> (Store<K>, Writer<K>) {
@@ -142,12 +146,18 @@ impl<K: Kept> Briefs<'_, K> {
 impl<K: Kept> Former<K> {
     /// Nothing.
     pub(crate) fn none() -> Self {
-        Self(Shelf::default())
+        Self { shown: Shelf::default(), unpacked: None }
+    }
+
+    /// The one that changed.
+    pub(crate) fn one(&self) -> Option<Arc<K>> {
+        let unpack = || self.shown.iter().find_map(|(key, packed)| packed.unpack(key));
+        self.unpacked.clone().or_else(unpack)
     }
 
     /// One after the other: there may be many.
     pub(crate) fn objects(&self) -> impl Iterator<Item = K> {
-        self.0.iter().filter_map(|(key, packed)| packed.unpack(key)).map(Arc::unwrap_or_clone)
+        self.shown.iter().filter_map(|(key, packed)| packed.unpack(key)).map(Arc::unwrap_or_clone)
     }
 }
 
@@ -178,14 +188,16 @@ impl<K: Kept> Writer<K> {
                 let is_same =
                     |before: &Packed<K>| packed.as_ref().is_some_and(|packed| packed.text == before.text);
                 let stays = before.as_ref().is_some_and(|(_, before)| is_same(before));
-                if !stays {
+                let unpacked = if stays {
+                    None
+                } else {
                     let bytes = packed.as_ref().map(|packed| packed.text.len());
-                    self.fresh.change(&key, bytes, Instant::now());
-                }
+                    self.fresh.change(&key, bytes, Instant::now())
+                };
                 if let Some(packed) = packed {
                     shown.insert(key, packed);
                 }
-                return Former(before.filter(|_| !stays).into_iter().collect());
+                return Former { shown: before.filter(|_| !stays).into_iter().collect(), unpacked };
             }
             Event::Delete(object) => {
                 let key = Key::of(&**object);
@@ -211,7 +223,8 @@ impl<K: Kept> Writer<K> {
         self.fresh.clear();
         drop(shown);
         self.filled.send_replace(true);
-        Former(changed.iter().filter_map(|key| before.remove_entry(key)).collect())
+        let shown = changed.iter().filter_map(|key| before.remove_entry(key)).collect();
+        Former { shown, unpacked: None }
     }
 
     fn pack(&mut self, object: &K) -> Option<Packed<K>> {

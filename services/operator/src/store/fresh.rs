@@ -58,11 +58,13 @@ impl<K> Fresh<K> {
         }
     }
 
-    /// From now on an object has another text, which has so many bytes, or none at all.
-    pub(super) fn change(&self, key: &Key, bytes: Option<usize>, now: Instant) {
-        if self.lock().change(key, bytes, now) {
+    /// From now on an object has another text, which has so many bytes, or none at all; what it was, if that is kept.
+    pub(super) fn change(&self, key: &Key, bytes: Option<usize>, now: Instant) -> Option<Arc<K>> {
+        let (begins, before) = self.lock().change(key, bytes, now);
+        if begins {
             self.begun.notify_one();
         }
+        before
     }
 
     /// All texts may be other ones.
@@ -86,16 +88,17 @@ impl<K> Fresh<K> {
 }
 
 impl<K> Slots<K> {
-    /// Whether there is something where there was nothing.
-    fn change(&mut self, key: &Key, bytes: Option<usize>, now: Instant) -> bool {
-        if let Some(before) = self.by_key.remove(key) {
+    /// Whether there is something where there was nothing, and what the object was, if that is kept.
+    fn change(&mut self, key: &Key, bytes: Option<usize>, now: Instant) -> (bool, Option<Arc<K>>) {
+        let before = self.by_key.remove(key).and_then(|before| {
             self.bytes -= before.bytes;
-        }
-        let Some(bytes) = bytes.filter(|bytes| self.bytes + bytes <= MOST) else { return false };
+            before.object
+        });
+        let Some(bytes) = bytes.filter(|bytes| self.bytes + bytes <= MOST) else { return (false, before) };
         let begins = self.by_key.is_empty();
         self.bytes += bytes;
         self.by_key.insert(key.clone(), Slot { changed: now, bytes, object: None });
-        begins
+        (begins, before)
     }
 
     /// Forgets what was kept for long; whether anything is left.

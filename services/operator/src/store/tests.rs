@@ -254,6 +254,17 @@ fn shown(store: &Store<ConfigMap>) -> Vec<String> {
 }
 
 #[test]
+fn what_an_object_was_before_it_changed_is_not_unpacked_again_where_somebody_had_looked_at_it() {
+    let (store, mut writer) = store();
+    let mut change = |version: &str| writer.take_in(&Event::Apply(map("n", "a", version))).one();
+    assert_eq!(change("1"), None, "it is new");
+    let seen = store.get(&Key::new(Some("n"), "a")).unwrap();
+    assert!(change("2").is_some_and(|before| Arc::ptr_eq(&before, &seen)), "it is unpacked");
+    assert_eq!(change("3").as_deref(), Some(&*map("n", "a", "2")), "nobody has looked at it");
+    assert_eq!(change("3"), None, "it has not changed");
+}
+
+#[test]
 fn objects_come_change_and_go_and_a_list_is_shown_whole_at_its_end() {
     let (store, mut writer) = store();
     let mut tell = |event| {

@@ -1,5 +1,7 @@
 //! The watches of one kind, one for each place, as one stream that keeps one store up to date.
 
+use std::sync::Arc;
+
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use kube::runtime::WatchStreamExt as _;
@@ -78,14 +80,14 @@ pub(crate) struct Change<K: Kept> {
     /// At the end of a list, and after a change: what is shown another way than before, or no more.
     pub(crate) former: Former<K>,
     /// What a single object was before it changed. Not of databases: whose those are never changes.
-    pub(crate) before: Option<Box<K>>,
+    pub(crate) before: Option<Arc<K>>,
 }
 
 impl<K: Kept> Change<K> {
     pub(crate) fn of(event: Event<Box<K>>, former: Former<K>) -> Self {
         let may_differ = matches!(event, Event::Apply(_)) && !K::IS_DATABASE;
-        // Unpacked once, for all who ask.
-        let before = if may_differ { former.objects().next().map(Box::new) } else { None };
+        // Unpacked once, for all who ask, if it was not anyway.
+        let before = if may_differ { former.one() } else { None };
         Self { event, former, before }
     }
 }
