@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use cloud::AttachmentState;
+use domain::catalogue::InstanceType;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use resources::names;
 
@@ -141,14 +142,15 @@ fn hold_to_what_was_seen(world: &World<'_>, plan: &mut Plan) {
 
 /// The wish as far as the machine that is there can carry it: a pod that asks for more would never be scheduled again.
 fn fitted(world: &World<'_>, node: &Node) -> Validated {
-    let mut fitted = world.validated.clone();
-    let instance =
-        world.observed.account.instances.iter().find(|instance| super::machine::is_of(node, instance));
-    let types = &world.settings.instance_types;
-    if let Some(kind) = instance.and_then(|instance| types.known(&instance.instance_type)) {
-        fitted.instance_type = kind.clone();
-    }
-    fitted
+    Validated { instance_type: type_of_machine(world, node).clone(), ..world.validated.clone() }
+}
+
+/// The type of the machine that is there, where it is known, or else the one that is asked for.
+fn type_of_machine<'a>(world: &World<'a>, node: &Node) -> &'a InstanceType {
+    let World { observed, settings, validated, .. } = *world;
+    let instance = observed.account.instances.iter().find(|instance| super::machine::is_of(node, instance));
+    let known = instance.and_then(|instance| settings.instance_types.known(&instance.instance_type));
+    known.unwrap_or(&validated.instance_type)
 }
 
 /// Whether the template has a version that was taken back.
@@ -159,7 +161,7 @@ fn takes_back(world: &World<'_>) -> bool {
 
 /// Whether a machine has no room for what is asked for beside QuestDB.
 fn is_cramped(world: &World<'_>, node: &Node) -> bool {
-    !overrides::fit(&world.validated.overrides, &fitted(world, node).instance_type)
+    !overrides::fit(&world.validated.overrides, type_of_machine(world, node))
 }
 
 pub(super) fn target(pod: &Pod) -> Target {
