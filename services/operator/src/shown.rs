@@ -3,7 +3,7 @@
 //! that stands still does not tell that somebody wants to have it kept by now.
 
 use kube::api::ListParams;
-use kube::core::NamespaceResourceScope;
+use kube::core::{NamespaceResourceScope, ObjectMeta};
 use kube::{Api, Client, Resource};
 use resources::Readable;
 
@@ -44,8 +44,18 @@ where
     Ok(found.items.into_iter().find(|found| found.meta().uid == metadata.uid))
 }
 
+/// Whether the same is wished of the same object, by what was seen of it and what it is now. Pure.
+pub(crate) fn is_same_wish(seen: &ObjectMeta, now: &ObjectMeta) -> bool {
+    seen.uid.is_some()
+        && now.uid == seen.uid
+        && now.generation == seen.generation
+        && now.deletion_timestamp == seen.deletion_timestamp
+}
+
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use resources::QuestDB;
     use serde_json::{Value, json};
 
@@ -79,5 +89,35 @@ mod tests {
         assert_eq!(serde_json::to_value(found.spec.run_state).unwrap(), json!("Paused"));
         assert!(shown(resource("2", "Running")).await.unwrap().is_none(), "another one has its name");
         assert!(shown(resource("1", "Hibernating")).await.is_err(), "it is not whole there either");
+    }
+
+    type Change = fn(&mut QuestDB);
+
+    #[test]
+    fn only_another_wish_or_another_object_is_not_what_was_seen() {
+        let seen: QuestDB = serde_json::from_value(json!({
+            "apiVersion": "crd.questdb.io/v1", "kind": "QuestDB",
+            "metadata": { "name": "a", "namespace": "qdb-a", "uid": "u", "generation": 2 },
+            "spec": {
+                "version": "9.3.4", "runState": "Paused",
+                "compute": { "instanceType": "m7i.large" }, "storage": { "sizeGib": 50 },
+            },
+        }))
+        .unwrap();
+        let table: [(&str, Change, bool); 4] = [
+            ("a status", |now| now.metadata.resource_version = Some("9".to_owned()), true),
+            ("another wish", |now| now.metadata.generation = Some(3), false),
+            ("another one of its name", |now| now.metadata.uid = Some("v".to_owned()), false),
+            (
+                "on its way out",
+                |now| now.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH)),
+                false,
+            ),
+        ];
+        for (what, change, current) in table {
+            let mut now = seen.clone();
+            change(&mut now);
+            assert_eq!(is_same_wish(&seen.metadata, &now.metadata), current, "{what}");
+        }
     }
 }

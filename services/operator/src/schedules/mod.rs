@@ -228,11 +228,9 @@ impl Schedules {
 
 /// An error unless a schedule is still there and wants what it wanted, by what the API server has now. Pure.
 fn check_current(seen: &QuestDBSnapshotSchedule, now: Option<&QuestDBSnapshotSchedule>) -> Result<(), Error> {
-    let wanted = &seen.metadata;
-    let is_current = now.map(|now| &now.metadata).is_some_and(|now| {
-        let is_same = wanted.uid.is_some() && now.uid == wanted.uid;
-        is_same && now.generation == wanted.generation && now.deletion_timestamp.is_none()
-    });
+    let is_current = now
+        .map(|now| &now.metadata)
+        .is_some_and(|now| shown::is_same_wish(&seen.metadata, now) && now.deletion_timestamp.is_none());
     if is_current {
         return Ok(());
     }
