@@ -231,6 +231,11 @@ impl Memories {
         self.lock().entry(uid.to_owned()).or_default().reported = Some(Instant::now());
     }
 
+    /// A database without a status: its first one may be kept back from its first pass on.
+    pub(crate) fn begins(&self, uid: &str) {
+        self.lock().entry(uid.to_owned()).or_default().reported.get_or_insert_with(Instant::now);
+    }
+
     /// For how long what need not be said at once is kept back, so that statuses come no closer than this; none if one is due.
     pub(crate) fn report_waits(&self, uid: &str, spacing: Duration) -> Option<Duration> {
         let reported = self.lock().get(uid)?.reported?;

@@ -32,6 +32,9 @@ pub(crate) const PROGRESS: Duration = Duration::from_secs(3);
 /// The same while passes still do something, one right after the other: where that led to is said by the first one that only waits.
 /// Also while others wait long for their turns: they would wait the longer for each status that nobody needs.
 const DOING: Duration = Duration::from_secs(20);
+/// For how long the first status of a new database is kept back at most while passes still do something, or others wait long for their
+/// turns: its disk is most often there by then, and told together with it.
+const BEGINNING: Duration = Duration::from_secs(5);
 /// Between two statuses of one that fails again in other words.
 const REWORDED: Duration = Duration::from_secs(10);
 /// Between two looks at a database of which no picture tells anything new: there is none, or it is older than what is known.
@@ -148,6 +151,9 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     rehearsed.tell(&mut status);
     let uid = resource.metadata.uid.as_deref().unwrap_or_default();
     let (before, waits) = (resource.status.as_ref(), |spacing| context.memories.report_waits(uid, spacing));
+    if before.is_none() {
+        context.memories.begins(uid);
+    }
     let busy = written.acted() || context.work.was_behind();
     if let Some(later) = said_later((next, busy), (before, &status), waits) {
         return Ok(later);
@@ -198,11 +204,14 @@ fn said_later(
     if delay > soon {
         return None;
     }
-    // Nor is it looked at sooner for what is said already.
-    let before = before.filter(|before| *before != status)?;
-    let left = waits(spacing)?;
+    let spacing = match before {
+        // Nor is it looked at sooner for what is said already.
+        Some(before) => (before != status && plan::can_wait(before, status)).then_some(spacing),
+        None => (busy && plan::only_begins(status)).then_some(BEGINNING),
+    };
+    let left = waits(spacing?)?;
     // Not before what was written shows, or it would be written again.
-    plan::can_wait(before, status).then(|| Next::Soon(delay.min(left.max(AFTER_WRITE))))
+    Some(Next::Soon(delay.min(left.max(AFTER_WRITE))))
 }
 
 /// Says what waits and does nothing; the end of the annotation is seen at once.
@@ -390,7 +399,34 @@ mod tests {
         check(Next::Soon(seconds(4)), false, &further, 0, None);
         check(Next::Soon(seconds(5)), true, &further, 0, None);
         check(Next::Failed { delay: AFTER_WRITE, lasting: false, category: STEP }, true, &further, 0, None);
-        assert_eq!(said_later((soon, true), (None, &before), Some), None, "nothing was said so far");
+    }
+
+    #[test]
+    fn that_a_database_is_being_made_waits_for_its_disk_while_something_is_done() {
+        let seconds = Duration::from_secs;
+        let soon = Next::Soon(AFTER_WRITE);
+        // So long after its first pass.
+        let check = |next: Next, acted: bool, status: &str, since: u64, expected: Option<Next>| {
+            let status = serde_json::from_str(status).unwrap();
+            let waits =
+                |spacing: Duration| spacing.checked_sub(seconds(since)).filter(|left| !left.is_zero());
+            assert_eq!(
+                said_later((next, acted), (None, &status), waits),
+                expected,
+                "{next:?} {acted} {since}"
+            );
+        };
+        let begins = r#"{"phase": "Provisioning", "databaseId": "a"}"#;
+        let disk =
+            r#"{"phase": "Provisioning", "volume": {"id": "vol-1", "sizeGib": 1, "state": "creating"}}"#;
+        check(soon, true, begins, 0, Some(soon));
+        check(soon, true, begins, 4, Some(soon));
+        check(Next::Soon(seconds(4)), true, begins, 3, Some(Next::Soon(seconds(2))));
+        check(soon, true, begins, 5, None);
+        check(soon, false, begins, 0, None);
+        check(soon, true, disk, 0, None);
+        check(soon, true, r#"{"phase": "Pending"}"#, 0, None);
+        check(Next::Failed { delay: AFTER_WRITE, lasting: false, category: STEP }, true, begins, 0, None);
     }
 
     #[test]

@@ -72,8 +72,8 @@ pub use planner::{
 pub use reach::Reach;
 pub use rehearsal::{Rehearsal, rehearse, rehearse_refused};
 pub use report::{
-    Applied, Failure, can_wait, denied, identified, is_judged, is_reworded, is_suspended, refused, status,
-    suspended, unidentified, unseen,
+    Applied, Failure, can_wait, denied, identified, is_judged, is_reworded, is_suspended, only_begins,
+    refused, status, suspended, unidentified, unseen,
 };
 pub use rivals::{Rival, host_key, host_keys, rivals};
 pub use settings::{Neighbours, Settings};

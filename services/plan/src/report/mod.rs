@@ -25,7 +25,7 @@ use resources::names::{self, condition};
 use resources::{InstructionStatus, QuestDB, QuestDBStatus};
 
 pub(crate) use last_copy::are_copies_outdated;
-pub use patience::{can_wait, is_reworded};
+pub use patience::{can_wait, is_reworded, only_begins};
 
 use crate::change;
 use crate::planner::is_named;

@@ -4,6 +4,16 @@
 use resources::names::condition;
 use resources::{Phase, QuestDBStatus, StepState, VolumeStatus};
 
+/// What is so of every database that is being made.
+const BEGINNING: [(&str, &str); 6] = [
+    (condition::CONFIG_ACCEPTED, "True"),
+    (condition::READY, "False"),
+    (condition::PROGRESSING, "True"),
+    (condition::DEGRADED, "False"),
+    (condition::PAUSED, "False"),
+    (condition::DNS_READY, "False"),
+];
+
 /// Whether a status may be kept back for a moment and be said together with what comes next: a database that is still being
 /// made has come further, and nothing failed. What this leaves out is also not there when a process dies before it says it. The
 /// disk is told at once: by its id it is found without its tags. That its `PersistentVolume` has the id as well does not do instead.
@@ -12,6 +22,18 @@ use resources::{Phase, QuestDBStatus, StepState, VolumeStatus};
 pub fn can_wait(before: &QuestDBStatus, after: &QuestDBStatus) -> bool {
     let is_being_made = |status: &QuestDBStatus| status.phase == Some(Phase::Provisioning);
     is_being_made(before) && is_being_made(after) && news(before) == news(after)
+}
+
+/// Whether a first status says no more than that a database is being made, so that it may be kept back for a moment and be said together
+/// with its disk. By a resource without any status nothing is judged.
+pub fn only_begins(first: &QuestDBStatus) -> bool {
+    let mut told = news(first);
+    if told.phase.take() != Some(Phase::Provisioning) {
+        return false;
+    }
+    (told.database_id, told.observed_generation) = (None, None);
+    told.conditions.retain(|found| !BEGINNING.contains(&(found.type_.as_str(), found.status.as_str())));
+    told == QuestDBStatus::default()
 }
 
 /// Whether a status says what one of before said, in other words: nothing is otherwise.
@@ -138,6 +160,38 @@ mod tests {
             status.conditions.push(condition("Moving", "False", "no"));
         });
         check("another wish", false, |status| status.observed_generation = Some(2));
+        check("the name", false, |status| status.dns = Some(dns()));
+        check("a rehearsal", false, |status| status.plan = vec!["nothing would change".to_owned()]);
+        check("what runs", false, |status| status.version = Some("9.3.4".to_owned()));
+    }
+
+    #[test]
+    fn a_first_status_waits_for_as_long_as_nothing_but_the_beginning_is_to_be_told() {
+        let check = |what: &str, waits: bool, change: fn(&mut QuestDBStatus)| {
+            let mut first = QuestDBStatus { volume: None, ..status() };
+            first.conditions.push(condition(condition::CONFIG_ACCEPTED, "True", "it can be carried out"));
+            first.conditions.push(condition(condition::PAUSED, "False", "it is to serve"));
+            change(&mut first);
+            assert_eq!(only_begins(&first), waits, "{what}");
+        };
+        check("the beginning", true, |_| {});
+        check("which database it is", true, |status| status.database_id = Some("0b3c".to_owned()));
+        check("the machine", true, |status| {
+            status.node = Some(NodeStatus { instance_id: Some("i-1".to_owned()), ..NodeStatus::default() });
+        });
+        check("its Node", true, |status| status.conditions[2] = condition("NodeHealthy", "True", "ready"));
+        check("that nobody knows how its Node is", false, |status| {
+            status.conditions[2] = condition("NodeHealthy", "Unknown", "not told");
+        });
+        check("the disk", false, |status| status.volume = Some(volume("vol-1", "creating")));
+        check("a failure", false, |status| status.steps = vec![step(StepState::Failed, "no room")]);
+        check("another phase", false, |status| status.phase = Some(Phase::Pending));
+        check("the end", false, |status| status.phase = Some(Phase::Ready));
+        check("what is wrong", false, |status| "True".clone_into(&mut status.conditions[3].status));
+        check("what is refused", false, |status| "False".clone_into(&mut status.conditions[5].status));
+        check("another condition", false, |status| {
+            status.conditions.push(condition("Conflict", "True", "a Service of somebody else's"));
+        });
         check("the name", false, |status| status.dns = Some(dns()));
         check("a rehearsal", false, |status| status.plan = vec!["nothing would change".to_owned()]);
         check("what runs", false, |status| status.version = Some("9.3.4".to_owned()));
