@@ -1,11 +1,11 @@
 //! B8r, two hundred databases at once: how fast one operator makes what Kubernetes needs of them.
 //!
-//! Product: writes a second that cannot be done without, from the first resource that is applied until all of them have their
-//! StatefulSet and their Services, on the real API server, in an AWS region that takes no time. Whoever does them, they count: the
-//! resource itself and its machine that joins as a Node are written meanwhile, too. So does the first status of each, by which people see
-//! that it is being made. What the operator writes beyond them does not count. Anchor: the lower of two rates: what five times the twenty
-//! databases a second take that an operator written with client-go makes at most (it may ask twenty times a second for each kind), and
-//! three quarters of the bare rate.
+//! Product: writes a second that cannot be done without, from the first resource that is applied until all of them have their StatefulSet
+//! and their Services, on the real API server, in an AWS region that takes no time. Whoever does them, they count: the resource itself and
+//! its machine that joins as a Node are written meanwhile, too. So does the first status of each, by which people see that it is being
+//! made, most often together with its disk. What the operator writes beyond them does not count. Anchor: the lower of two rates: what five
+//! times the twenty databases a second take that an operator written with client-go makes at most (it may ask twenty times a second for
+//! each kind), and three quarters of the bare rate.
 //!
 //! The bare rate is that of the same writes by a loop that knows nothing (`bare.rs`): all sixteen for each of as many databases, with the
 //! bodies of an operator, in its order, one after the other for a database, and as many databases at once as resources are applied at

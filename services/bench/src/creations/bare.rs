@@ -16,8 +16,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{ObjectMeta, Request};
 use kube::{Api, ResourceExt as _};
 use resources::{QuestDB, QuestDBStatus, names};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
 use super::place::{self, Names, Place};
@@ -77,20 +76,21 @@ async fn make(place: &Place, one: Written) -> anyhow::Result<()> {
     let version = &resource.metadata.resource_version;
     let held = json!({ "finalizers": [names::FINALIZER], "resourceVersion": version });
     let held = merge(&databases, name, &held).await?;
-    let report = report(resource, *status, held.resource_version)?;
-    let said = say(place, &databases, name, report).await?;
     secret.create(&uid).await?;
     for part in first {
         part.apply(&uid).await?;
     }
-    let noted = json!({ "annotations": launch, "resourceVersion": said.resource_version });
-    merge(&databases, name, &noted).await?;
+    let noted = json!({ "annotations": launch, "resourceVersion": held.resource_version });
+    let noted = merge(&databases, name, &noted).await?;
     let machine = identity.machine();
     let node = place::node(namespace, (&identity.database, name), (&machine, GENERATION))?;
     // Two writes: it joins, and then it is ready.
     let node = place::enter(&nodes, &node).await?;
     let labelled = json!({ "uid": node.metadata.uid, "labels": labels });
     merge(&nodes, &node.name_any(), &labelled).await?;
+    // An operator keeps it back until there is a disk, which it tells of.
+    let report = report(QuestDB { metadata: noted, ..resource }, *status)?;
+    say(place, &databases, name, report).await?;
     for part in last {
         part.apply(&uid).await?;
     }
@@ -109,41 +109,21 @@ where
     Ok(merged.with_context(|| format!("merging into {name}"))?.metadata)
 }
 
-/// A resource with another status, as an operator sends it: as that was seen before it was held, without what the API server notes of
-/// its managers, and over the version that it has since then.
-fn report(mut resource: QuestDB, status: QuestDBStatus, version: Option<String>) -> anyhow::Result<Vec<u8>> {
+/// A resource with another status, as an operator sends it: over the version that it has since its own last write, without what the API
+/// server notes of its managers.
+fn report(mut resource: QuestDB, status: QuestDBStatus) -> anyhow::Result<Vec<u8>> {
     resource.managed_fields_mut().clear();
-    resource.metadata.resource_version = version;
     resource.status = Some(status);
     Ok(serde_json::to_vec(&resource)?)
 }
 
-/// What is stored after a status was written, as far as anybody asks.
-#[derive(Deserialize)]
-struct Stored {
-    metadata: Version,
-}
-
-/// Which version of an object it is.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Version {
-    resource_version: Option<String>,
-}
-
-/// Replaces the status of a resource, as an operator does; which version it is then.
-async fn say(
-    place: &Place,
-    databases: &Api<QuestDB>,
-    name: &str,
-    report: Vec<u8>,
-) -> anyhow::Result<Version> {
+/// Replaces the status of a resource, as an operator does.
+async fn say(place: &Place, databases: &Api<QuestDB>, name: &str, report: Vec<u8>) -> anyhow::Result<()> {
     let parameters = PostParams { field_manager: Some(names::OPERATOR.to_owned()), ..PostParams::default() };
     let request = Request::new(databases.resource_url());
     let request = request.replace_subresource("status", name, &parameters, report)?;
-    let stored: Stored =
-        place.admin.request(request).await.with_context(|| format!("saying how {name} is"))?;
-    Ok(stored.metadata)
+    let stored: kube::Result<IgnoredAny> = place.admin.request(request).await;
+    stored.map(drop).with_context(|| format!("saying how {name} is"))
 }
 
 #[cfg(test)]
@@ -157,13 +137,13 @@ mod tests {
         let resource = serde_json::from_value(json!({
             "apiVersion": "crd.questdb.io/v1", "kind": "QuestDB",
             "metadata": {
-                "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7",
+                "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "8",
                 "managedFields": [{ "manager": "other", "operation": "Apply" }],
             },
             "spec": { "storage": { "sizeGib": 20 } },
         }));
         let status = QuestDBStatus { phase: Some(Phase::Provisioning), ..QuestDBStatus::default() };
-        let report = report(resource.unwrap(), status, Some("8".to_owned())).unwrap();
+        let report = report(resource.unwrap(), status).unwrap();
         let report: Value = serde_json::from_slice(&report).unwrap();
         assert_eq!(
             report["metadata"],

@@ -1,5 +1,5 @@
-//! The first status of a database, as an operator writes it: that it is being made. What is stored in the end says more and is larger,
-//! so the API server is asked what was written before.
+//! The first status of a database, as an operator writes it: that it is being made, and most often with which disk. What is stored in the
+//! end says more and is larger, so the API server is asked what was written before.
 
 use std::pin::pin;
 
@@ -50,8 +50,10 @@ fn said(object: &DynamicObject) -> anyhow::Result<Option<Box<QuestDBStatus>>> {
         return Ok(None);
     }
     let is_whole = status.database_id.is_some() && !status.conditions.is_empty() && !status.steps.is_empty();
-    let is_first = status.phase == Some(Phase::Provisioning) && status.volume.is_none();
-    ensure!(is_whole && is_first, "this is not what is first said of a database: {status:?}");
+    ensure!(
+        is_whole && status.phase == Some(Phase::Provisioning),
+        "this is not what is first said of a database: {status:?}"
+    );
     Ok(Some(status))
 }
 
@@ -81,13 +83,14 @@ mod tests {
         let first = said(&object(&whole)).unwrap().unwrap();
         assert_eq!(serde_json::to_value(first).unwrap()["steps"], whole["steps"]);
         assert!(said(&object(&json!({}))).unwrap().is_none(), "nothing was said yet");
-        let volume = json!({ "id": "vol-1", "sizeGib": 20, "state": "available" });
+        let mut with_disk = whole.clone();
+        with_disk["volume"] = json!({ "id": "vol-1", "sizeGib": 20, "state": "available" });
+        assert!(said(&object(&with_disk)).unwrap().is_some_and(|first| first.volume.is_some()));
         for (key, other) in [
             ("phase", json!("Ready")),
             ("databaseId", Value::Null),
             ("conditions", json!([])),
             ("steps", json!([])),
-            ("volume", volume),
         ] {
             let mut wrong = whole.clone();
             wrong[key] = other;
