@@ -2,7 +2,8 @@
 //! or minted is written to the annotation, which copies take along, and then to status, which nobody replaces.
 //!
 //! *Invariant:* nothing of a database is changed, and nothing is told of it, for a resource whose status does not hold its identity,
-//! unless [`doubt`] has nothing against it: everything else that names one may be written by who may write in the namespace.
+//! unless [`doubt`] has nothing against it: everything else that names one may be written by who may write in the namespace. What this
+//! process keeps back of a first status counts as if it were said: things are made by it already, which somebody has to look after.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -66,10 +67,11 @@ pub(crate) async fn doubt(
     resource: &QuestDB,
     (subject, what): (&Subject, &str),
 ) -> Result<Option<String>, Error> {
-    if plan::is_believed(resource) {
+    let (caches, database) = (&context.caches, subject.database.as_str());
+    let uid = resource.metadata.uid.as_deref().unwrap_or_default();
+    if plan::is_believed(resource) || context.memories.unsaid(uid).as_deref() == Some(database) {
         return Ok(None);
     }
-    let (caches, database) = (&context.caches, subject.database.as_str());
     let now = Instant::now();
     let picture = context.view.taken_after(now.checked_sub(PICTURE).unwrap_or(now)).await;
     let picture = picture.map_err(Error::aws("look for whose the database is in EC2"))?;

@@ -57,6 +57,8 @@ struct Entry {
     seen: Option<Arc<Holdings>>,
     failures: u32,
     reported: Option<Instant>,
+    /// Identity in a first status that is kept back.
+    unsaid: Option<String>,
     brought: Vec<(String, Instant)>,
     held: Vec<Held>,
     /// Since when.
@@ -66,10 +68,12 @@ struct Entry {
 impl Entry {
     /// Whether it makes no difference any more: of ten thousand that have come to rest, nothing is to be kept.
     fn is_over(&self) -> bool {
-        let Self { spent, exhausted, wrote, asked, seen, failures, reported, brought, held, agreed } = self;
+        let Self { spent, exhausted, wrote, asked, seen, failures, reported, unsaid, brought, held, agreed } =
+            self;
         let past = |at: &Option<Instant>, after: Duration| at.is_none_or(|at| at.elapsed() >= after);
         let now = Instant::now();
-        let for_good = spent.is_none() && seen.is_none() && *failures == 0 && held.is_empty();
+        let for_good =
+            spent.is_none() && seen.is_none() && unsaid.is_none() && *failures == 0 && held.is_empty();
         for_good
             && exhausted.iter().all(|(.., until)| now >= *until)
             && brought.iter().all(|(_, at)| at.elapsed() >= UNSHOWN)
@@ -228,12 +232,24 @@ impl Memories {
 
     /// A status was written just now.
     pub(crate) fn reported(&self, uid: &str) {
-        self.lock().entry(uid.to_owned()).or_default().reported = Some(Instant::now());
+        let mut entries = self.lock();
+        let entry = entries.entry(uid.to_owned()).or_default();
+        (entry.reported, entry.unsaid) = (Some(Instant::now()), None);
     }
 
     /// A database without a status: its first one may be kept back from its first pass on.
     pub(crate) fn begins(&self, uid: &str) {
         self.lock().entry(uid.to_owned()).or_default().reported.get_or_insert_with(Instant::now);
+    }
+
+    /// A first status is kept back, with the identity in it: what is made meanwhile is made for that database.
+    pub(crate) fn keeps_back(&self, uid: &str, identity: Option<&String>) {
+        self.lock().entry(uid.to_owned()).or_default().unsaid = identity.cloned();
+    }
+
+    /// The identity of a database of which nothing was said yet, although things are made for it.
+    pub(crate) fn unsaid(&self, uid: &str) -> Option<String> {
+        self.lock().get(uid)?.unsaid.clone()
     }
 
     /// For how long what need not be said at once is kept back, so that statuses come no closer than this; none if one is due.

@@ -149,17 +149,9 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     let (done, now) = ((&plan, &written.applied), context.clock.now());
     let mut status = plan::status(resource, &validated, &observed, done, now);
     rehearsed.tell(&mut status);
-    let uid = resource.metadata.uid.as_deref().unwrap_or_default();
-    let (before, waits) = (resource.status.as_ref(), |spacing| context.memories.report_waits(uid, spacing));
-    if before.is_none() {
-        context.memories.begins(uid);
-    }
     let busy = written.acted() || context.work.was_behind();
-    if let Some(later) = said_later((next, busy), (before, &status), waits) {
+    if let Some(later) = keep_back(context, resource, &status, (next, busy)) {
         return Ok(later);
-    }
-    if is_said_in_other_words(next, (before, &status), || waits(REWORDED).is_some()) {
-        return Ok(next);
     }
     report::write(context, resource, status, written.resource_version.as_deref()).await?;
     Ok(next)
@@ -178,6 +170,27 @@ async fn refuse(
     plan::rehearse_refused(resource, violations, &context.settings, in_force).tell(&mut status);
     report::write(context, resource, status, None).await?;
     Ok(Next::Rest(slot(context, resource).within(context.resync)))
+}
+
+/// The next look, if what is to be said of a database waits until then. Whose it is is remembered as long as nothing was said of it.
+fn keep_back(
+    context: &Context,
+    resource: &QuestDB,
+    status: &QuestDBStatus,
+    (next, busy): (Next, bool),
+) -> Option<Next> {
+    let uid = resource.metadata.uid.as_deref().unwrap_or_default();
+    let (before, waits) = (resource.status.as_ref(), |spacing| context.memories.report_waits(uid, spacing));
+    if before.is_none() {
+        context.memories.begins(uid);
+    }
+    if let Some(later) = said_later((next, busy), (before, status), waits) {
+        if before.is_none() {
+            context.memories.keeps_back(uid, status.database_id.as_ref());
+        }
+        return Some(later);
+    }
+    is_said_in_other_words(next, (before, status), || waits(REWORDED).is_some()).then_some(next)
 }
 
 /// Whether a pass that failed has only other words for what was said a moment ago. A status that is written asks for a look at

@@ -53,11 +53,20 @@ pub(crate) async fn write(
     status: QuestDBStatus,
     resource_version: Option<&str>,
 ) -> Result<(), Error> {
+    let uid = resource.metadata.uid.as_deref().unwrap_or_default();
+    let status = with_identity(status, || context.memories.unsaid(uid));
     if resource.status.as_ref() == Some(&status) {
         return Ok(());
     }
     // It takes kilobytes, which are not to be carried around by every pass that has nothing to say.
     Box::pin(say(context, resource, status, resource_version)).await
+}
+
+/// A status with the identity that was kept back with the first one: what is said in the place of that (that nothing is done meanwhile,
+/// say, or that another wish is refused) may be all that is said for long, and by it is judged whether something was made.
+fn with_identity(mut status: QuestDBStatus, unsaid: impl FnOnce() -> Option<String>) -> QuestDBStatus {
+    status.database_id = status.database_id.or_else(unsaid);
+    status
 }
 
 async fn say(
@@ -159,6 +168,18 @@ fn made_of(status: &QuestDBStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whatever_is_said_first_says_whose_a_database_is_that_was_begun() {
+        let check = |told: Option<&str>, unsaid: Option<&str>, expected: Option<&str>| {
+            let status = QuestDBStatus { database_id: told.map(str::to_owned), ..QuestDBStatus::default() };
+            let found = with_identity(status, || unsaid.map(str::to_owned));
+            assert_eq!(found.database_id.as_deref(), expected, "{told:?} {unsaid:?}");
+        };
+        check(None, Some("d"), Some("d"));
+        check(Some("d"), None, Some("d"));
+        check(None, None, None);
+    }
 
     #[test]
     fn what_an_older_definition_drops_is_named() {

@@ -48,6 +48,24 @@ fn a_report_is_kept_back_only_for_so_long_after_another() {
 }
 
 #[test]
+fn whose_a_database_is_of_which_nothing_was_said_is_known_until_something_is() {
+    let memories = Memories::default();
+    let hour = Duration::from_hours(1);
+    let database = "d".to_owned();
+    memories.begins("a");
+    assert_eq!(memories.unsaid("a"), None, "nothing is kept back yet");
+    memories.keeps_back("a", Some(&database));
+    assert_eq!((memories.unsaid("a"), memories.unsaid("b")), (Some(database), None));
+    let waits = memories.report_waits("a", hour);
+    memories.begins("a");
+    assert!(memories.report_waits("a", hour) <= waits, "its first pass was the first one");
+    memories.reported("a");
+    assert_eq!(memories.unsaid("a"), None);
+    memories.keeps_back("a", None);
+    assert_eq!(memories.unsaid("a"), None);
+}
+
+#[test]
 fn what_was_found_as_intended_is_known_for_a_moment_and_not_of_a_database_at_rest() {
     let memories = Memories::default();
     let [uid, resource_version] = ["u", "1"].map(|text| Some(text.to_owned()));
@@ -98,6 +116,7 @@ fn nothing_is_kept_of_a_database_once_it_makes_no_difference() {
     }
     assert!(kept(&|entry| entry.spent = Some(1)));
     assert!(kept(&|entry| entry.failures = 1));
+    assert!(kept(&|entry| entry.unsaid = Some("d".to_owned())));
     assert!(kept(&|entry| {
         let nothing = (Vec::new(), Vec::new(), Vec::new());
         let (instances, volumes, security_groups) = nothing;

@@ -25,7 +25,7 @@ pub fn can_wait(before: &QuestDBStatus, after: &QuestDBStatus) -> bool {
 }
 
 /// Whether a first status says no more than that a database is being made, so that it may be kept back for a moment and be said together
-/// with its disk. By a resource without any status nothing is judged.
+/// with its disk. Nothing in it is judged by but its identity: whoever keeps it back keeps that in mind.
 pub fn only_begins(first: &QuestDBStatus) -> bool {
     let mut told = news(first);
     if told.phase.take() != Some(Phase::Provisioning) {

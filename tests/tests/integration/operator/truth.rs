@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use resources::{ChangeMeans, Phase, QuestDB, names};
 use serde_json::{Value, json};
-use testkit::{eventually, unique};
+use testkit::{Failpoint, eventually, unique};
 
 use super::rig::{PATIENCE, Rig, apply, listed_again, patiently, refusal};
 use super::subject::Subject;
@@ -271,6 +271,43 @@ async fn a_wish_is_told_before_it_is_done_and_waits_while_nothing_is_to_be_done(
     annotate(&subject, names::PAUSE_RECONCILE, Value::Null).await;
     let done = subject.carried_out(Phase::Ready).await.status.unwrap();
     assert_eq!((subject.volume().await.size_gib, done.pending.len()), (30, 0));
+    subject.purge().await;
+}
+
+/// The first thing that is said of it is that nothing is done: what was made before that is known all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_to_wait_before_anything_is_said_of_it_is_held_for_its_machine() {
+    let mut subject = Subject::new(&unique("begun")).await;
+    let (lease, folder) = (subject.rig.lease().await, testkit::scratch());
+    let launched = Failpoint::hold("operator.kind", &format!("{}:1:RunInstance", subject.name), &folder);
+    let kubeconfig = subject.rig.rights(&lease).await;
+    let _operator = subject.rig.spawn((&lease, &kubeconfig), &[&launched], &[]);
+    let api = subject.rig.as_admin();
+    subject.wish_run_state("Running").await;
+    launched.fired().await;
+    // What the pass that is held here is to say is refused, because the resource changes meanwhile.
+    annotate(&subject, names::PAUSE_RECONCILE, json!("true")).await;
+    launched.release().unwrap();
+    let told = eventually(PATIENCE, "a word that nothing is done", async || {
+        let status = api.get(&subject.name).await.ok()?.status?;
+        let mut conditions = status.conditions.iter();
+        let is_told = conditions
+            .any(|found| found.type_ == names::condition::RECONCILE_PAUSED && found.status == "True");
+        is_told.then_some(status)
+    })
+    .await;
+    assert_eq!(told.database_id.as_ref(), Some(&subject.database));
+
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    api.patch(&subject.name, &PatchParams::default(), &free).await.unwrap();
+    eventually(PATIENCE, "the finalizer to come back", async || {
+        let found = api.get(&subject.name).await.unwrap();
+        (!found.finalizers().is_empty()).then_some(())
+    })
+    .await;
+    annotate(&subject, names::PAUSE_RECONCILE, Value::Null).await;
+    let served = subject.served().await;
+    subject.exists_once(&served).await;
     subject.purge().await;
 }
 
