@@ -30,10 +30,10 @@ const LEAST: usize = OWN + OBJECTS.len() + OUTSIDE + PHASES.len();
 /// The operator leaves at least so much time between two statuses that say no more than how far a new database is. How many of
 /// them there are is a matter of how long the create takes, and not counted: any that comes sooner is.
 const PROGRESS: Duration = Duration::from_secs(3);
-/// News of a new database, each of which is said at once: its disk, its version and two words about its name (it is written, and it
-/// answers, which is when the database is known to serve), and one to spare. How many of them a status says together is a matter of
-/// how quick everybody is. That a call failed, and that this is over, is said at once too, and not counted: for how many calls AWS
-/// has no patience is a matter of who else asks.
+/// News of a new database, each of which is said at once: its disk (which the phase waits for as long as something is done, and tells of
+/// most often), its version and two words about its name (it is written, and it answers, which is when the database is known to serve),
+/// and one to spare. How many of them a status says together is a matter of how quick everybody is. That a call failed, and that this is
+/// over, is said at once too, and not counted: for how many calls AWS has no patience is a matter of who else asks.
 const MOST_NEWS: usize = 5;
 /// How often a create is looked at where watches were told too late of what it wrote: a machine that stands still for a moment
 /// does so in one of them.

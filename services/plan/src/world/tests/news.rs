@@ -7,9 +7,10 @@ use resources::{Phase, QuestDBStatus};
 use serde_json::{Value, json};
 
 use super::model::World;
-use super::{ENOUGH, pass, phase};
-use crate::can_wait;
+use super::runner::settle_after;
+use super::{ENOUGH, Trouble, check_serving, pass, phase, troubles};
 use crate::fixture::resource;
+use crate::{can_wait, only_begins};
 
 /// What a status says that is more than how far the database is. Since when, and in which words, is not.
 fn told(status: &QuestDBStatus) -> Value {
@@ -44,4 +45,35 @@ fn of_a_new_database_its_disk_its_version_and_its_name_are_told_at_once_and_what
     }
     assert_eq!(phase(&world), Some(Phase::Ready));
     assert!((2..=4).contains(&news) && words > 2, "{news} at once, and {words} that wait");
+}
+
+/// Passes over a new database whose first status is kept back for as long as it may be; how many of them there were, and how many steps
+/// they took.
+fn unsaid(world: &mut World, trouble: Option<Trouble>) -> (usize, usize) {
+    let mut taken = 0;
+    for passes in 1..ENOUGH {
+        pass(world, &mut taken, trouble, false);
+        world.resource.status = world.resource.status.take().filter(|first| !only_begins(first));
+        world.tick();
+        if world.resource.status.is_some() {
+            return (passes, taken);
+        }
+    }
+    panic!("nothing was said of it after {ENOUGH} passes ({trouble:?})");
+}
+
+#[test]
+fn a_database_of_which_nothing_was_said_before_its_disk_is_made_whatever_goes_wrong() {
+    let mut world = World::new(resource(1));
+    let (passes, taken) = unsaid(&mut world, None);
+    assert!(passes > 2, "{passes}");
+    assert!(world.resource.status.as_ref().is_some_and(|first| first.volume.is_some()), "{passes}");
+    let steps = settle_after(&mut world, taken, None, false);
+    check_serving(&world, None);
+    for trouble in troubles(steps) {
+        let mut world = World::new(resource(1));
+        let (_, taken) = unsaid(&mut world, Some(trouble));
+        settle_after(&mut world, taken, Some(trouble), false);
+        check_serving(&world, Some(trouble));
+    }
 }
