@@ -59,7 +59,7 @@ pub(crate) struct Briefs<'a, K: Kept>(RwLockReadGuard<'a, Shelf<K>>);
 /// What a list or a change shows another way than the store did, or no more: as the store showed it.
 pub(crate) struct Former<K: Kept> {
     shown: Shelf<K>,
-    /// The only one, where somebody had looked at it a moment before.
+    /// The only one, where it had changed, or been looked at, a moment before.
     unpacked: Option<Arc<K>>,
 }
 
@@ -192,7 +192,10 @@ impl<K: Kept> Writer<K> {
                     None
                 } else {
                     let bytes = packed.as_ref().map(|packed| packed.text.len());
-                    self.fresh.change(&key, bytes, Instant::now())
+                    let before = self.fresh.change(&key, bytes, Instant::now());
+                    // It has just been read: nearly always somebody is asked to look at it.
+                    self.fresh.told(&key, || (**object).clone());
+                    before
                 };
                 if let Some(packed) = packed {
                     shown.insert(key, packed);

@@ -1,8 +1,8 @@
 //! Objects that changed a moment ago, unpacked: a database that is being worked on is looked at several times a second, and most of
 //! its objects are as they were at the look before.
 //!
-//! *Invariant:* an object is kept only for as long as its text is the one that it was unpacked from. *Invariant:* of what only lies
-//! there, however much it is and however often it is looked at, nothing is kept.
+//! *Invariant:* an object is kept only for as long as its text is the one that it was unpacked from, or packed into. *Invariant:* of what
+//! only lies there, however much it is and however often it is looked at, nothing is kept.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,7 @@ struct Slots<K> {
 struct Slot<K> {
     changed: Instant,
     bytes: usize,
-    /// Once somebody looked at it.
+    /// As it was told, or once somebody looked at it.
     object: Option<Arc<K>>,
 }
 
@@ -55,6 +55,13 @@ impl<K> Fresh<K> {
     pub(super) fn keep(&self, key: &Key, object: &Arc<K>) {
         if let Some(slot) = self.lock().by_key.get_mut(key) {
             slot.object = Some(Arc::clone(object));
+        }
+    }
+
+    /// Keeps an object as it was told when it changed, where there is room for it: a copy costs a fraction of what it takes to unpack it.
+    pub(super) fn told(&self, key: &Key, object: impl FnOnce() -> K) {
+        if let Some(slot) = self.lock().by_key.get_mut(key) {
+            slot.object = Some(Arc::new(object()));
         }
     }
 
