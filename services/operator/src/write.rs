@@ -7,10 +7,10 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::core::{ObjectMeta, Request};
+use kube::core::{DynamicObject, ObjectMeta, Request};
 use kube::{Api, Resource};
 use resources::names;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -105,6 +105,19 @@ where
 /// in what is written here none does, and nobody hears its warnings. A field that it does not know is an error of an apply all the same.
 pub(crate) fn applying() -> PatchParams {
     PatchParams::apply(names::OPERATOR).force().validation_ignore()
+}
+
+/// Applies a body to the object of a name, as `Api::patch_metadata` does it, but that nothing of the answer is unpacked: whoever makes what
+/// was not there asks for none of it, and the API server says in it of each field whose it is.
+pub(crate) async fn applied(
+    context: &Context,
+    api: &Api<DynamicObject>,
+    (name, body): (&str, &Value),
+) -> kube::Result<()> {
+    let request = Request::new(api.resource_url()).patch_metadata(name, &applying(), &Patch::Apply(body));
+    let mut request = request.map_err(kube::Error::BuildRequest)?;
+    request.extensions_mut().insert("patch_metadata");
+    context.client.request::<IgnoredAny>(request).await.map(drop)
 }
 
 fn merging() -> PatchParams {

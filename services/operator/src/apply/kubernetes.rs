@@ -26,8 +26,6 @@ use crate::write;
 
 /// A version that no object has: an apply that names it makes what is not there, and is refused where something is.
 const NEVER: &str = "1";
-/// What an apply is called in errors.
-const APPLY: &str = "apply an object";
 /// How often a write of whose fields they are is tried.
 const RELEASES: u8 = 5;
 
@@ -113,9 +111,10 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest, over: bool) -> R
         body["metadata"]["uid"] = json!(uid);
     } else {
         body["metadata"]["resourceVersion"] = json!(NEVER);
-        match send(pass.context, &api, "make an object", (&manifest.name, &body)).await {
+        let made = write::applied(pass.context, &api, (&manifest.name, &body));
+        match pass.context.call("make an object", made).await {
             Err(error) if error.is_conflict() => {}
-            made => return made.map(drop),
+            made => return made,
         }
         let Some(found) = check_ours(pass, &api, manifest).await? else {
             return Err(Error::Stale { what: format!("{} is not there any more", manifest.name) });
@@ -133,7 +132,7 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest, over: bool) -> R
         // An API server that does not look into it would take both, and no pod could be made of that.
         overwrite(pass, &api, manifest, None).await?
     } else {
-        match send(pass.context, &api, APPLY, (&manifest.name, &body)).await {
+        match send(pass.context, &api, (&manifest.name, &body)).await {
             // What somebody wrote beside it may have no place there.
             Err(error) if error.is_invalid() && repair.is_some() => {
                 overwrite(pass, &api, manifest, Some(error)).await?
@@ -155,11 +154,10 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest, over: bool) -> R
 async fn send(
     context: &Context,
     api: &Api<DynamicObject>,
-    what: &'static str,
     (name, body): (&str, &Value),
 ) -> Result<ObjectMeta, Error> {
-    let parameters = write::applying();
-    let stored = context.call(what, api.patch_metadata(name, &parameters, &Patch::Apply(body))).await?;
+    let (parameters, body) = (write::applying(), Patch::Apply(body));
+    let stored = context.call("apply an object", api.patch_metadata(name, &parameters, &body)).await?;
     Ok(stored.metadata)
 }
 
@@ -207,7 +205,7 @@ async fn overwrite(
         return Err(refused);
     }
     // What we once wrote and intend no more only an apply takes away.
-    send(context, api, APPLY, (name, &body)).await
+    send(context, api, (name, &body)).await
 }
 
 /// What a merge made us own: to the API server who merges is somebody else than who applies under the same name, and what two
