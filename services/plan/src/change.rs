@@ -9,10 +9,11 @@
 mod reload;
 mod running;
 
+use cloud::VolumeChange;
 use k8s_openapi::api::core::v1::Pod;
 use resources::{ChangeMeans, PendingStatus, QuestDB};
 
-use crate::planner::{Reason, World, is_named, other_name, reasons, volume_change};
+use crate::planner::{Reason, World, is_named, other_name, reasons, volume_change, volume_words};
 use crate::references::written_since;
 use crate::secrets::{Choice, Taking};
 use crate::{Goal, Kind, Part, Plan, State, Step, Validated, serving};
@@ -201,19 +202,16 @@ fn disk(world: &World<'_>) -> Vec<Change> {
     let Some(volume) = volumes.next() else { return Vec::new() };
     let change = volume_change(world.validated, volume);
     // Another type is asked for with what stays of the former as well.
-    let iops = change.iops.filter(|_| change.iops != volume.iops);
-    let throughput = change.throughput.filter(|_| change.throughput != volume.throughput);
-    let asked = [
-        ("/spec/storage/sizeGib", change.size_gib.map(|size| format!("{size} GiB"))),
-        ("/spec/storage/type", change.kind.map(|kind| format!("type {kind}"))),
-        ("/spec/storage/iops", iops.map(|iops| format!("{iops} IOPS"))),
-        ("/spec/storage/throughput", throughput.map(|throughput| format!("{throughput} MiB/s"))),
-    ];
-    let online = |(field, asked): (&str, Option<String>)| {
-        let why = format!("EC2 changes the disk to {} while QuestDB serves", asked?);
-        Some(Change::online(field, &why))
+    let other = VolumeChange {
+        iops: change.iops.filter(|_| change.iops != volume.iops),
+        throughput: change.throughput.filter(|_| change.throughput != volume.throughput),
+        ..change
     };
-    asked.into_iter().filter_map(online).collect()
+    let online = |(field, words): (&str, String)| {
+        let why = format!("EC2 changes the disk to {words} while QuestDB serves");
+        Change::online(&format!("/spec/storage/{field}"), &why)
+    };
+    volume_words(&other).map(online).collect()
 }
 
 fn name(world: &World<'_>, plan: &Plan) -> Option<Change> {

@@ -60,7 +60,7 @@ pub(crate) use reach::{leaving_node, missing_kinds};
 pub use source::{Source, source_to_look_at};
 pub(crate) use source::{has_served, is_older_than};
 pub use tuning::{Work, modification_must_be_read, work};
-pub(crate) use tuning::{change as volume_change, progress};
+pub(crate) use tuning::{change as volume_change, progress, told as volume_words};
 pub(crate) use workload::is_on;
 pub use workload::{pod_is_ready, pod_serves};
 

@@ -202,16 +202,21 @@ pub(super) fn tune(world: &World<'_>, plan: &mut Plan, volume: &Volume) {
     }
 }
 
+/// What a change makes of the disk: a field of `spec.storage`, and its value in words.
+pub(crate) fn told(change: &VolumeChange) -> impl Iterator<Item = (&'static str, String)> {
+    let VolumeChange { size_gib, kind, iops, throughput } = change;
+    let fields = [
+        ("sizeGib", size_gib.map(|size| format!("{size} GiB"))),
+        ("type", kind.as_ref().map(|kind| format!("type {kind}"))),
+        ("iops", iops.map(|iops| format!("{iops} IOPS"))),
+        ("throughput", throughput.map(|throughput| format!("{throughput} MiB/s"))),
+    ];
+    fields.into_iter().filter_map(|(field, words)| Some((field, words?)))
+}
+
 /// A change for people.
 fn words(change: &VolumeChange) -> String {
-    let VolumeChange { size_gib, kind, iops, throughput } = change;
-    let words = [
-        size_gib.map(|size| format!("{size} GiB")),
-        kind.as_ref().map(|kind| format!("type {kind}")),
-        iops.map(|iops| format!("{iops} IOPS")),
-        throughput.map(|throughput| format!("{throughput} MiB/s")),
-    ];
-    words.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    told(change).map(|(_, words)| words).collect::<Vec<_>>().join(", ")
 }
 
 /// What is left to change of a volume.
