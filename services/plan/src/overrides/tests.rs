@@ -89,9 +89,14 @@ fn keys_of_others_are_refused_by_name() {
     let mirror = "kubernetes.io/config.mirror";
     let expected = format!("/annotations/{}", mirror.replace('/', "~1"));
     check("/annotations", json!({ mirror: "x" }), &expected, "conflict");
-    let cost = "controller.kubernetes.io/pod-deletion-cost";
-    let expected = format!("/annotations/{}", cost.replace('/', "~1"));
-    check("/annotations", json!({ cost: "dear" }), &expected, "format");
+    let read = [
+        ("controller.kubernetes.io/pod-deletion-cost", "dear"),
+        ("scheduler.alpha.kubernetes.io/tolerations", "desk=trading:NoSchedule"),
+    ];
+    for (key, value) in read {
+        let expected = format!("/annotations/{}", key.replace('/', "~1"));
+        check("/annotations", json!({ key: value }), &expected, "format");
+    }
     check(
         "/annotations",
         json!({ "crd.questdb.io/checksum": "x" }),
