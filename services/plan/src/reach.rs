@@ -4,9 +4,17 @@ use std::collections::BTreeMap;
 
 use domain::{Rule, Violation, Violations, reference_token};
 use resources::render::sorted;
-use resources::{EgressSpec, IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, ServiceSpec, names};
+use resources::{
+    EgressSpec, IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, ServiceSpec, ServiceType, names,
+};
 
 use crate::{Kind, Settings, Subject};
+
+/// By this a Service says whom its load balancer lets in.
+const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+/// The two names of one annotation, the former one first.
+const TOPOLOGY: [&str; 2] =
+    ["service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"];
 
 /// How a database is reached within its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,8 +92,9 @@ pub(crate) fn check(
     violations: &mut Violations,
 ) {
     if let Some(service) = &network.service {
-        check_keys("/spec/network/service/annotations", &service.annotations, violations);
-        check_keys("/spec/network/service/headlessAnnotations", &service.headless_annotations, violations);
+        let balanced = service.service_type == ServiceType::LoadBalancer;
+        check_annotations("annotations", (&service.annotations, balanced), violations);
+        check_annotations("headlessAnnotations", (&service.headless_annotations, false), violations);
     }
     if let Some(monitor) = &network.monitor {
         check_keys("/spec/network/monitor/labels", &monitor.labels, violations);
@@ -98,6 +107,31 @@ pub(crate) fn check(
     {
         let detail = format!("must be a name below {suffix}");
         violations.push(Violation::new("/spec/network/ingress/host", Rule::Format, detail));
+    }
+}
+
+/// Annotations of a Service, be it `balanced`: with some the API server refuses it, so that no later word of the resource could be
+/// written to it, for which the pod waits.
+fn check_annotations(
+    list: &str,
+    (annotations, balanced): (&BTreeMap<String, String>, bool),
+    violations: &mut Violations,
+) {
+    let pointer = format!("/spec/network/service/{list}");
+    check_keys(&pointer, annotations, violations);
+    let mut refuse = |key: &str, detail: &str| {
+        let pointer = format!("{pointer}/{}", reference_token(key));
+        violations.push(Violation::new(pointer, Rule::Conflict, detail));
+    };
+    if !balanced && annotations.contains_key(SOURCE_RANGES) {
+        refuse(SOURCE_RANGES, "the API server refuses it of a Service that has no load balancer");
+    }
+    let [former, present] = TOPOLOGY;
+    let both = annotations.get(former).zip(annotations.get(present));
+    if both.is_some_and(|(former, present)| former != present) {
+        let detail =
+            format!("must be the same as {former}: the API server refuses a Service in which they differ");
+        refuse(present, &detail);
     }
 }
 

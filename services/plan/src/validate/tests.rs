@@ -194,6 +194,38 @@ fn each_rule_names_its_field() {
 }
 
 #[test]
+fn annotations_with_which_the_api_server_refuses_a_service_are_refused() {
+    let ranges = json!({ "service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8" });
+    let (former, present) =
+        ("service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode");
+    let topology = |hints: &str, mode: &str| json!({ former: hints, present: mode });
+    let table = [
+        (
+            json!({ "annotations": ranges }),
+            Some("annotations/service.beta.kubernetes.io~1load-balancer-source-ranges"),
+        ),
+        (json!({ "type": "LoadBalancer", "annotations": ranges }), None),
+        (
+            json!({ "type": "LoadBalancer", "headlessAnnotations": ranges }),
+            Some("headlessAnnotations/service.beta.kubernetes.io~1load-balancer-source-ranges"),
+        ),
+        (
+            json!({ "annotations": topology("Auto", "Disabled") }),
+            Some("annotations/service.kubernetes.io~1topology-mode"),
+        ),
+        (json!({ "annotations": topology("Auto", "Auto") }), None),
+        (json!({ "headlessAnnotations": { present: "Auto" } }), None),
+    ];
+    for (service, refused) in table {
+        let expected: Vec<_> = refused
+            .map(|pointer| (format!("/spec/network/service/{pointer}"), "conflict"))
+            .into_iter()
+            .collect();
+        assert_eq!(refusals(&with("/spec/network/service", service.clone())), expected, "{service}");
+    }
+}
+
+#[test]
 fn every_key_that_belongs_to_slipway_is_refused() {
     for prefix in domain::catalogue::RESERVED_CONFIG_PREFIXES {
         let key = format!("{prefix}x");
