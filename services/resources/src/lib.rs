@@ -9,8 +9,6 @@
 
 mod credentials;
 pub mod fence;
-#[cfg(test)]
-mod guide;
 pub mod names;
 mod pod;
 mod reach;
