@@ -90,6 +90,20 @@ fn the_lease_lies_where_the_operator_does() {
     assert_eq!(deployment["spec"]["template"]["spec"]["serviceAccountName"], resources::names::OPERATOR);
 }
 
+/// A line of the deployment that says nothing before its `#` is taken out, as the guide has it done.
+#[test]
+fn the_image_can_be_pulled_with_the_secret_that_the_guide_makes() {
+    let line = "imagePullSecrets: [{name: registry}]";
+    let asked = DEPLOYMENT.replace(&format!("# {line}"), line);
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&asked).unwrap();
+    let secrets = &objects[0]["spec"]["template"]["spec"]["imagePullSecrets"];
+    assert_eq!(secrets, &serde_json::json!([{ "name": "registry" }]));
+    let namespace = objects[0]["metadata"]["namespace"].as_str().unwrap();
+    let command = format!("kubectl -n {namespace} create secret docker-registry registry ");
+    assert!(GUIDES[0].contains(&command), "{command}");
+    assert_eq!(object("Deployment")["spec"]["template"]["spec"].get("imagePullSecrets"), None);
+}
+
 #[test]
 fn probes_ask_where_the_program_listens() {
     let container = container();

@@ -162,11 +162,16 @@ async fn nothing_that_the_guides_show_is_refused() {
 async fn nothing_that_the_operator_is_deployed_with_is_refused() {
     let rig = Rig::new().await;
     let kubectl = Kubectl::new(&rig, BASE);
-    let objects: Vec<Value> = serde_saphyr::from_multiple(DEPLOYMENT).unwrap();
-    assert_eq!(objects.len(), 3);
-    for mut object in objects {
-        object["metadata"]["namespace"] = json!(rig.namespace);
-        kubectl.apply(&object, false).await;
+    // As it is handed out, and with the line that the guide has people take the '#' out of.
+    let with_secret = DEPLOYMENT.replace("# imagePullSecrets:", "imagePullSecrets:");
+    assert_ne!(with_secret, DEPLOYMENT);
+    for text in [DEPLOYMENT, with_secret.as_str()] {
+        let objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+        assert_eq!(objects.len(), 3);
+        for mut object in objects {
+            object["metadata"]["namespace"] = json!(rig.namespace);
+            kubectl.apply(&object, false).await;
+        }
     }
     rig.end().await;
 }
