@@ -20,7 +20,7 @@ use resources::{
 
 use self::amounts::{LEAST, beside};
 use crate::pod;
-use crate::reach::{check_keys, prefix_of};
+use crate::reach::{check_keys, is_domain, prefix_of};
 
 pub(crate) use self::amounts::{Amounts, amounts, amounts_of_questdb, fit, mebibytes};
 
@@ -288,6 +288,13 @@ impl Checks<'_> {
     }
 
     fn accounts(&mut self, overrides: &PodOverrides) {
+        let named = [
+            ("serviceAccountName", &overrides.service_account_name),
+            ("priorityClassName", &overrides.priority_class_name),
+        ];
+        for (field, name) in named {
+            self.spelt(name.as_deref().is_none_or(is_domain), format!("/spec/pod/{field}"));
+        }
         let ours = [names::OPERATOR, names::PROVISIONER];
         if overrides.service_account_name.as_deref().is_some_and(|name| ours.contains(&name)) {
             self.say("/spec/pod/serviceAccountName", Rule::Conflict, "the account of a program of Slipway");

@@ -178,7 +178,7 @@ pub(crate) fn prefix_of(key: &str) -> &str {
 /// Whether a text can be the key of a label, an annotation or a taint.
 pub(crate) fn is_key(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    is_name(name) && prefix.is_none_or(is_prefix)
+    is_name(name) && prefix.is_none_or(is_domain)
 }
 
 /// Whether it can be one without a prefix, or the value of a label.
@@ -189,8 +189,9 @@ pub(crate) fn is_name(name: &str) -> bool {
     name.len() <= 63 && end(bytes.first()) && end(bytes.last()) && bytes.iter().all(good)
 }
 
-fn is_prefix(prefix: &str) -> bool {
-    prefix.len() <= 253 && prefix.split('.').all(is_label)
+/// Whether a text can be the prefix of a key, or the name of an object of most kinds.
+pub(crate) fn is_domain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_label)
 }
 
 /// Whether a text can be a label of a domain, however long it is.

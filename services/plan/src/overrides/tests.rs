@@ -273,6 +273,12 @@ fn what_the_api_server_would_refuse_of_the_pod_is_refused_before() {
     for toleration in [json!({ "key": "a b" }), json!({ "key": "a", "value": "a b" })] {
         check("/tolerations/-", toleration, "/tolerations/1", "format");
     }
+    // The definition lets a dot stand anywhere within.
+    for field in ["/serviceAccountName", "/priorityClassName"] {
+        for name in ["a..b", "a.-b", "a-.b"] {
+            check(field, json!(name), field, "format");
+        }
+    }
 }
 
 #[test]
