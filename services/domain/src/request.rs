@@ -291,12 +291,13 @@ fn check_config(config: &Keys, before: &Keys, wrong: &mut Violations) {
         let pointer = format!("/config/{}", reference_token(key));
         let well_formed = !key.is_empty()
             && key.len() <= 128
-            && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b));
+            // Some of QuestDB's have capitals: `shared.worker.haltOnError`.
+            && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
         if !well_formed {
             wrong.push(Violation::new(
                 &pointer,
                 Rule::Format,
-                "a key of server.conf has lower-case letters, digits, '.', '_' and '-'",
+                "a key of server.conf has letters, digits, '.', '_' and '-'",
             ));
         } else if before.get(key) != Some(value)
             && (catalogue::is_reserved(key) || catalogue::is_overruled(key, value))

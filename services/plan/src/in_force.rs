@@ -235,8 +235,8 @@ mod tests {
         assert_eq!(check(&key, &in_force).unwrap_err(), ["/spec/config/pg.user.other"]);
         // What is wrong in another way runs nowhere.
         let mut format = of_before();
-        format.spec.config.insert("Odd".to_owned(), "7".to_owned());
-        assert_eq!(check(&format, &in_force).unwrap_err(), ["/spec/config/Odd"]);
+        format.spec.config.insert("an odd".to_owned(), "7".to_owned());
+        assert_eq!(check(&format, &in_force).unwrap_err(), ["/spec/config/an odd"]);
     }
 
     #[test]

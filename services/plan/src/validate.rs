@@ -257,9 +257,10 @@ fn check_storage(storage: &StorageSpec, violations: &mut Violations) {
 fn check_config(config: &BTreeMap<String, String>, violations: &mut Violations) {
     for (key, value) in config {
         let pointer = format!("/spec/config/{}", reference_token(key));
-        let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
+        // Some of QuestDB's have capitals: `shared.worker.haltOnError`.
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if key.is_empty() || !key.bytes().all(good) {
-            let detail = "a key has lower-case letters, digits, '.', '_' and '-'";
+            let detail = "a key has letters, digits, '.', '_' and '-'";
             violations.push(Violation::new(&pointer, Rule::Format, detail));
         }
         if value.contains(['\n', '\r', '\0']) {

@@ -106,6 +106,16 @@ fn all_that_is_wrong_is_told_at_once() {
     assert_eq!(create.validate(&offer()).unwrap_err().0.len(), 2);
 }
 
+/// As `SHOW PARAMETERS` of QuestDB has them.
+#[test]
+fn a_key_of_questdb_may_have_capitals() {
+    for key in ["shared.worker.haltOnError", "http.busy.retry.initialWaitQueueSize", "http.keep-alive.max"] {
+        let config = BTreeMap::from([(key.to_owned(), "1".to_owned())]);
+        let change = Change { config: Some(config), ..Change::default() };
+        assert!(Create { change, ..good() }.validate(&offer()).is_ok(), "{key}");
+    }
+}
+
 #[test]
 fn sizes_only_grow() {
     let current = desired();

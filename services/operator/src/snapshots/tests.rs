@@ -467,7 +467,7 @@ fn a_last_copy_is_asked_for_by_a_wish_that_destroys_the_disk_and_is_carried_out(
             "its spec is refused",
             |value| {
                 value["spec"]["runState"] = json!("Running");
-                value["spec"]["config"] = json!({ "Odd": "7" });
+                value["spec"]["config"] = json!({ "an odd": "7" });
             },
             Some("is refused"),
         ),

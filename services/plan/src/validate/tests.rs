@@ -234,6 +234,14 @@ fn every_key_that_belongs_to_slipway_is_refused() {
     }
 }
 
+/// As `SHOW PARAMETERS` of QuestDB has them.
+#[test]
+fn a_key_of_questdb_may_have_capitals() {
+    for key in ["shared.worker.haltOnError", "http.busy.retry.initialWaitQueueSize", "http.keep-alive.max"] {
+        assert_eq!(refusals(&with("/spec/config", json!({ key: "1" }))), [], "{key}");
+    }
+}
+
 #[test]
 fn a_route_has_no_other_host_than_one_of_its_namespace() {
     let suffix = "qdb-acme.apps.example.com";
