@@ -62,12 +62,19 @@ pub(super) fn stems(resource: &QuestDB, validated: &Validated, children: &Childr
     // As the planner has it, for whoever looks for the copy before that.
     let restart = validated.restart_nonce.clone().or_else(|| restart_in_force(children)).unwrap_or_default();
     let generation = resource.metadata.generation.unwrap_or_default();
-    let version = validated.version.replace('.', "-");
+    let version = in_a_name(&validated.version);
     let stem = |asked: String| {
         let digest = Sha256::digest(asked);
         format!("{}-before-{version}-{}", validated.subject.name, hex::encode(&digest[..4]))
     };
     Some(Stems { ours: stem(format!("{way} restart {restart}")), older: stem(format!("{way} {generation}")) })
+}
+
+/// A version as the name of an object may have it. The tag of an image may have capitals and `_`, which Kubernetes takes in no name;
+/// which version it is, the digest behind it tells.
+fn in_a_name(version: &str) -> String {
+    let spelt = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
+    version.chars().map(spelt).collect()
 }
 
 /// The names of all copies, first to last.
@@ -164,4 +171,21 @@ fn is_of(copy: &QuestDBSnapshot, validated: &Validated, observed: &Observed) -> 
 /// The order for a copy.
 pub(super) fn manifest(subject: &Subject, name: &str) -> Manifest {
     snapshot_order(subject, name, (names::BEFORE_UPGRADE, &subject.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_spelt_as_a_name_may_have_it() {
+        for (version, expected) in [
+            ("9.3.5", "9-3-5"),
+            ("9.4.0-rc1", "9-4-0-rc1"),
+            ("9.4.0-SNAPSHOT", "9-4-0-snapshot"),
+            ("9.4.0_1", "9-4-0-1"),
+        ] {
+            assert_eq!(in_a_name(version), expected);
+        }
+    }
 }
