@@ -50,6 +50,11 @@ pub(super) fn missing(status: u16, body: &[u8], settings: &[Setting]) -> Result<
     Ok(settings.iter().filter(|setting| !is_so(setting)).map(|setting| setting.key.clone()).collect())
 }
 
+/// Whether an answer is a refusal that says why.
+pub(super) fn has_words(body: &[u8]) -> bool {
+    matches!(read(200, body), Err(Error::Refused { .. }))
+}
+
 fn read(status: u16, body: &[u8]) -> Result<Value, Error> {
     let answer: Value = serde_json::from_slice(body).map_err(|_| Error::Unreadable { status })?;
     match answer.get("error").and_then(Value::as_str) {
@@ -123,5 +128,17 @@ mod tests {
         let refused = done(400, TWICE.as_bytes()).unwrap_err();
         assert_eq!(refused.to_string(), "QuestDB refused: Waiting for CHECKPOINT RELEASE to be called");
         done(200, br#"{"ddl":"OK"}"#).unwrap();
+    }
+
+    #[test]
+    fn only_a_refusal_in_words_says_why() {
+        let words = r#"{"query":"CHECKPOINT CREATE","error":"Write permission denied","position":0}"#;
+        for (body, expected) in
+            [(words, true), (TWICE, true), ("Forbidden\r\n", false), ("", false), (r#"{"ddl":"OK"}"#, false)]
+        {
+            assert_eq!(has_words(body.as_bytes()), expected, "{body}");
+        }
+        let refused = done(403, words.as_bytes()).unwrap_err();
+        assert_eq!(refused.to_string(), "QuestDB refused: Write permission denied");
     }
 }

@@ -166,8 +166,9 @@ impl Databases {
         let sent = request.basic_auth(user, Some(password)).timeout(limit).send();
         let mut response = sent.await.map_err(|error| silent(error.without_url()))?;
         let status = response.status().as_u16();
-        if matches!(status, 401 | 403) {
-            return Err(Error::Denied { address: *address });
+        let denied = || Error::Denied { address: *address };
+        if status == 401 {
+            return Err(denied());
         }
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| silent(error.without_url()))? {
@@ -175,6 +176,10 @@ impl Databases {
                 return Err(Error::Unreadable { status });
             }
             body.extend_from_slice(&chunk);
+        }
+        // Whoever is known and may not do what it asks for, as where `http.security.readonly` is set, is told so in words.
+        if status == 403 && !answer::has_words(&body) {
+            return Err(denied());
         }
         Ok((status, body))
     }
