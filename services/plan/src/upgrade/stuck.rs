@@ -31,8 +31,8 @@ pub(crate) fn stuck(observed: &Observed, decision: &Decision, pod: &Pod) -> Opti
     let container = prepares.map_or(QUESTDB, |container| container.name.as_str());
     Some(format!(
         "QuestDB {version}{} does not start: {reason}; no other is started on its data by itself: see that its image can be had, \
-         and what it logs ({}); or pause the database, take a QuestDBSnapshot of it, and make another database of that, of another \
-         version of the same major one",
+         and what it logs ({}): if it does not take a key or a value of spec.config, that is named there; or pause the database, take a \
+         QuestDBSnapshot of it, and make another database of that, of another version of the same major one",
         named.unwrap_or_default(),
         look_at_former(pod, container)
     ))
@@ -125,6 +125,8 @@ mod tests {
                     "QuestDB 10.0.0 (which vol-1 names by its tag) does not start: {expected}; no other"
                 );
                 assert!(found.starts_with(&wanted), "{found}");
+                // Only QuestDB knows its keys, and it ends at one that it does not take.
+                assert!(found.contains("does not take a key or a value of spec.config"), "{found}");
             }
         }
     }
