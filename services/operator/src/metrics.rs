@@ -103,7 +103,7 @@ impl Measures {
             ),
             drift: counter(
                 "slipway_drift_corrections",
-                "Objects of databases at rest that somebody else changed and that were put right, by kind",
+                "Objects of databases at rest that somebody else changed or took away and that were put right, by kind",
             ),
             time: metrics.register(
                 "controller_runtime_reconcile_time_seconds",

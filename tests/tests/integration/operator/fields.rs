@@ -1,8 +1,9 @@
 //! Every field that the operator owns in the objects of a database, by the API server's own account of who owns what: whoever
-//! changes it or takes it away by hand, it comes back, and that is counted. Nothing else is written for it.
+//! changes it or takes it away by hand, it comes back, and that is counted. Nothing else is written for it. So is an object that
+//! somebody deletes, and the label by which one is found.
 
-use kube::api::DynamicObject;
-use kube::{Api, Client};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
 use resources::{Phase, names};
 use serde_json::{Value, json};
 use testkit::{Spawned, eventually, unique};
@@ -169,6 +170,36 @@ async fn every_field_of_ours_comes_back_whoever_changes_it() {
         |kind: &str| all.iter().filter(|(found, ..)| *found == kind).map(|(.., done)| done).sum::<usize>();
     assert!(done("StatefulSet") > 60 && done("Service") > 10 && done("ConfigMap") > 0, "{all:?}");
     assert!(done("Secret") > 10, "{all:?}");
+    take_away(&subject, &operator).await;
     subject.carried_out(Phase::Ready).await;
     subject.purge_with_others().await;
+}
+
+/// What a hand takes away as a whole, or has the operator see no more, comes back and is counted as well. Each object once: what was
+/// made a moment ago is not made again at once.
+async fn take_away(subject: &Subject, operator: &Spawned) {
+    for (kind, hides) in [("ConfigMap", true), ("Secret", true), ("NetworkPolicy", false)] {
+        let object = OBJECTS.into_iter().find(|(_, _, found, _)| *found == kind).unwrap();
+        let (api, name) =
+            (super::edits::api(&subject.rig, object), super::edits::name(&subject.name, object.3));
+        at_rest(subject, operator).await;
+        let (before, there) = (corrections(operator, kind).await, api.get(&name).await.unwrap());
+        if hides {
+            let bare = json!({ "metadata": { "labels": { names::LABEL_DATABASE: null } } });
+            let hidden = api.patch(&name, &PatchParams::default(), &Patch::Merge(&bare)).await.unwrap();
+            assert_ne!(hidden.labels(), there.labels(), "{kind} {name}");
+        } else {
+            api.delete(&name, &DeleteParams::default()).await.unwrap();
+        }
+        eventually(PATIENCE, &format!("{kind} {name} to come back"), async || {
+            let found = api.get_opt(&name).await.unwrap()?;
+            assert!(!hides || found.uid() == there.uid(), "{kind} {name} was made anew");
+            (found.labels() == there.labels() && (hides || found.uid() != there.uid())).then_some(())
+        })
+        .await;
+        eventually(PATIENCE, &format!("the return of {kind} {name} to be counted"), async || {
+            (corrections(operator, kind).await > before).then_some(())
+        })
+        .await;
+    }
 }
