@@ -43,6 +43,8 @@ pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), E
     let Some(found) = check_ours(pass, &api, manifest).await? else {
         return Err(Error::Stale { what: format!("{} is not there any more", manifest.name) });
     };
+    let repair =
+        if manifest.uid.is_some() { Some(begin_marks(pass, &api, manifest, &found).await?) } else { None };
     let mut there = found.data.get("data").and_then(Value::as_object).cloned().unwrap_or_default();
     let mut missing = data(&there)?;
     if found.clone().try_parse::<Secret>().is_ok_and(|found| plan::secrets::is_changed(&found)) {
@@ -62,7 +64,24 @@ pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), E
         metadata["annotations"][names::secret::TAKEN_FROM] = Value::Null;
     }
     let body = json!({ "metadata": metadata, "data": missing });
-    write::merge(context, &api, &manifest.name, "complete the Secret", &body).await.map(drop)
+    write::merge(context, &api, &manifest.name, "complete the Secret", &body).await?;
+    if let Some(repair) = repair {
+        repair.done(pass);
+    }
+    Ok(())
+}
+
+/// What the Secret is known by is not fought over either. It is of one intention with the values, so that the two count together.
+async fn begin_marks(
+    pass: &Pass<'_>,
+    api: &Api<DynamicObject>,
+    manifest: &Manifest,
+    found: &DynamicObject,
+) -> Result<Repair, Error> {
+    let marks = Manifest { body: json!({ "metadata": manifest.body["metadata"] }), ..manifest.clone() };
+    let annotations = found.metadata.annotations.as_ref();
+    let revision = annotations.and_then(|annotations| annotations.get(names::secret::REVISION));
+    Repair::of(pass, api, &marks, revision.map_or("", String::as_str)).await
 }
 
 /// Takes the Secret, as it was seen, from the resource, or from who would take it away with that.

@@ -22,6 +22,9 @@ use super::CANARY;
 /// What somebody writes over values, plain and as it is shown.
 const THEIRS: (&str, &str) = ("theirs-giraffe-17", "dGhlaXJzLWdpcmFmZmUtMTc=");
 
+/// Who wants the Secret otherwise.
+const ROTATOR: &str = "rotator";
+
 /// How often somebody who wants another password looks whether it is still there: often enough that no repair stays.
 const LOOKS: Duration = Duration::from_millis(50);
 
@@ -94,7 +97,21 @@ async fn told_without_a_value(subject: &Subject, log: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_writes_over_a_password_again_and_again_is_told_and_not_fought() {
-    let mut subject = Subject::new(&unique("rotated")).await;
+    let theirs = ByteString(THEIRS.0.as_bytes().to_vec());
+    let change = json!({ "data": { names::secret::HTTP_PASSWORD: theirs } });
+    fought("rotated", change, ["/data/http-password", ROTATOR]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_takes_off_what_the_secret_is_known_by_again_and_again_is_told_and_not_fought() {
+    let change = json!({ "metadata": { "annotations": { names::SECRET_OF: null } } });
+    fought("stripped", change, ["/metadata/annotations/crd.questdb.io/name", "somebody who takes it away"])
+        .await;
+}
+
+/// A database of which somebody changes the Secret in the same way again and again; these words are in what is said of that.
+async fn fought(of: &str, change: Value, words: [&str; 2]) {
+    let mut subject = Subject::new(&unique(of)).await;
     let (operator, front) = behind(&subject.rig).await;
     // Who is told late of a repair makes it once more, as often as it looks meanwhile.
     front.tell_before_answers();
@@ -103,7 +120,7 @@ async fn who_writes_over_a_password_again_and_again_is_told_and_not_fought() {
     let writes =
         || front.seen(|seen| seen.method == Method::PATCH && seen.path.contains("-credentials?")).len();
     let before = writes();
-    let rotator = tokio::spawn(rotate(subject.secrets(), names::credentials(&subject.name)));
+    let rotator = tokio::spawn(rotate(subject.secrets(), names::credentials(&subject.name), change));
     let (api, name) = (subject.rig.as_admin(), subject.name.clone());
     let text = eventually(PATIENCE, "a word about the other", async || {
         let found = api.get(&name).await.unwrap().status?;
@@ -111,7 +128,7 @@ async fn who_writes_over_a_password_again_and_again_is_told_and_not_fought() {
         (found.status == "True").then_some(found.message)
     })
     .await;
-    assert!(text.contains("/data/http-password") && text.contains("rotator"), "{text}");
+    assert!(words.iter().all(|word| text.contains(word)), "{text}");
     assert!(!text.contains(THEIRS.0) && !text.contains(THEIRS.1), "{text}");
     let fought = writes() - before;
     // Three, and those that came because the operator, or the other one, looked late all the same.
@@ -127,16 +144,11 @@ async fn who_writes_over_a_password_again_and_again_is_told_and_not_fought() {
     subject.purge().await;
 }
 
-/// Somebody who wants another password, whatever it takes.
-async fn rotate(secrets: Api<Secret>, own: String) {
-    let rotator = PatchParams { field_manager: Some("rotator".to_owned()), ..PatchParams::default() };
-    let theirs = ByteString(THEIRS.0.as_bytes().to_vec());
-    let change = json!({ "data": { names::secret::HTTP_PASSWORD: theirs } });
+/// Somebody who wants the Secret otherwise, whatever it takes: where that is so already nothing is written.
+async fn rotate(secrets: Api<Secret>, own: String, change: Value) {
+    let rotator = PatchParams { field_manager: Some(ROTATOR.to_owned()), ..PatchParams::default() };
     loop {
-        let found = secrets.get(&own).await.unwrap().data.unwrap_or_default();
-        if found.get(names::secret::HTTP_PASSWORD) != Some(&theirs) {
-            secrets.patch(&own, &rotator, &Patch::Merge(&change)).await.unwrap();
-        }
+        secrets.patch(&own, &rotator, &Patch::Merge(&change)).await.unwrap();
         tokio::time::sleep(LOOKS).await;
     }
 }
