@@ -99,7 +99,7 @@ impl Measures {
             failures: counter("slipway_operator_pass_failures", "Passes that failed, by category"),
             contended: counter(
                 "slipway_contended_objects",
-                "Objects with a field that somebody else writes again and again, by kind",
+                "Objects with a field that somebody else writes again and again, or that somebody takes away, by kind",
             ),
             drift: counter(
                 "slipway_drift_corrections",

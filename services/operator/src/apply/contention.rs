@@ -1,12 +1,13 @@
 //! Two writers on one field: told, and not fought. A field that is changed again after each time it was put right is left
 //! as it is for a while, with the name of who else writes it. Rules of a firewall are told alike but not left (`firewall`), nor are
-//! tags in EC2 (`tags`) and records in Route 53 (`records`).
+//! tags in EC2 (`tags`), records in Route 53 (`records`) and objects that somebody takes away as a whole (`returns`).
 //!
 //! The first repair of an object is done without a further look; from the second on the object is read as it is on the
 //! server, which alone knows who wrote what.
 
 pub(super) mod firewall;
 pub(super) mod records;
+pub(super) mod returns;
 pub(super) mod tags;
 
 use std::collections::BTreeMap;
@@ -120,14 +121,15 @@ impl Contention {
         Some(text)
     }
 
-    /// What is to be said of what is fought over in AWS, where nothing is left to the other.
-    pub(crate) fn in_aws(&self, validated: &Validated, settings: &Settings, now: Instant) -> Vec<String> {
+    /// What is to be said of what is fought over and not left to the other.
+    pub(crate) fn not_left(&self, validated: &Validated, settings: &Settings, now: Instant) -> Vec<String> {
         if self.lock().is_empty() {
             return Vec::new();
         }
         let mut told = self.of_firewall(validated, settings, now);
         told.extend(self.of_tags(&validated.subject.uid, now));
         told.extend(self.of_records(&validated.subject.uid, now));
+        told.extend(self.of_returns(&validated.subject.uid, now));
         told
     }
 

@@ -19,7 +19,7 @@ use resources::{QuestDB, QuestDBSnapshot, names};
 use serde_json::{Value, json};
 
 use super::Pass;
-use super::contention::Repair;
+use super::contention::{Repair, returns};
 use crate::context::Context;
 use crate::error::Error;
 use crate::write;
@@ -105,7 +105,7 @@ pub(crate) async fn release(context: &Context, resource: &QuestDB) -> Result<(),
 pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest, over: bool) -> Result<(), Error> {
     let api = dynamic(pass.context, manifest.kind, manifest.namespace.as_deref());
     let mut body = manifest.body.clone();
-    let mut repair = None;
+    let (mut repair, mut is_hidden) = (None, false);
     if let Some(uid) = &manifest.uid {
         repair = Some(Repair::begin(pass, &api, manifest).await?);
         body["metadata"]["uid"] = json!(uid);
@@ -114,7 +114,11 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest, over: bool) -> R
         let made = write::applied(pass.context, &api, (&manifest.name, &body));
         match pass.context.call("make an object", made).await {
             Err(error) if error.is_conflict() => {}
-            made => return made,
+            Err(error) => return Err(error),
+            Ok(()) => {
+                returns::came_back(pass, manifest);
+                return Ok(());
+            }
         }
         let Some(found) = check_ours(pass, &api, manifest).await? else {
             return Err(Error::Stale { what: format!("{} is not there any more", manifest.name) });
@@ -125,6 +129,8 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest, over: bool) -> R
                 what: format!("{kind} {} is there, and is not seen yet", manifest.name),
             });
         }
+        // What is only seen late has its labels.
+        is_hidden = !pass.validated.subject.owns(found.metadata.labels.as_ref());
         body = manifest.body.clone();
         body["metadata"]["uid"] = json!(found.metadata.uid);
     }
@@ -146,6 +152,9 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest, over: bool) -> R
     }
     if let Some(repair) = repair {
         repair.done(pass);
+    }
+    if is_hidden {
+        returns::came_back(pass, manifest);
     }
     Ok(())
 }
@@ -281,6 +290,7 @@ pub(super) async fn delete(pass: &Pass<'_>, target: &Target) -> Result<(), Error
         grace_period_seconds: target.at_once.then_some(0),
         ..DeleteParams::background()
     };
+    returns::deleted(pass, target);
     match pass.context.call("delete an object", api.delete(&target.name, &parameters)).await {
         Err(error) if error.is_missing() => Ok(()),
         // Nothing but the uid was asked for.

@@ -106,10 +106,10 @@ pub(crate) async fn apply(
             memories.brought(uid, what);
         }
     }
-    let in_aws = context.contention.in_aws(validated, &context.settings, Instant::now());
+    let not_left = context.contention.not_left(validated, &context.settings, Instant::now());
     let contended = &mut written.applied.contended;
-    contended.retain(|said| !in_aws.contains(said));
-    contended.extend(in_aws);
+    contended.retain(|said| !not_left.contains(said));
+    contended.extend(not_left);
     written
 }
 

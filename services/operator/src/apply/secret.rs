@@ -11,7 +11,7 @@ use resources::names;
 use serde_json::{Map, Value, json};
 
 use super::Pass;
-use super::contention::Repair;
+use super::contention::{Repair, returns};
 use super::kubernetes::{check_ours, dynamic};
 use crate::error::Error;
 use crate::write;
@@ -37,7 +37,11 @@ pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), E
         match context.call("create the Secret", api.create(&write::parameters(), &object)).await {
             // One of its name is there: perhaps ours, without the labels by which it is found.
             Err(error) if error.is_conflict() => {}
-            created => return created.map(drop),
+            Err(error) => return Err(error),
+            Ok(_) => {
+                returns::came_back(pass, manifest);
+                return Ok(());
+            }
         }
     }
     let Some(found) = check_ours(pass, &api, manifest).await? else {
@@ -67,6 +71,8 @@ pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), E
     write::merge(context, &api, &manifest.name, "complete the Secret", &body).await?;
     if let Some(repair) = repair {
         repair.done(pass);
+    } else if !pass.validated.subject.owns(found.metadata.labels.as_ref()) {
+        returns::came_back(pass, manifest);
     }
     Ok(())
 }

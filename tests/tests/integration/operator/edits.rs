@@ -1,11 +1,11 @@
 //! Other hands in our objects: one that is not ours is never taken over, and who writes a field of ours again and again is
-//! told and not fought.
+//! told and not fought, or, where an object is taken away as a whole, told.
 
 use std::time::Duration;
 
 use futures::future::join_all;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use resources::names::{self, condition};
 use serde_json::{Value, json};
@@ -173,6 +173,42 @@ async fn scale(sets: Api<k8s_openapi::api::apps::v1::StatefulSet>, name: String)
         if found.spec.and_then(|spec| spec.replicas) != Some(0) {
             sets.patch(&name, &scaler, &Patch::Merge(&none)).await.unwrap();
         }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_deletes_an_object_again_and_again_is_told_and_it_is_made_again_all_the_same() {
+    let mut subject = Subject::new(&unique("pruned")).await;
+    let _others = Others::of(&subject.rig);
+    let (operator, _front) = behind(&subject.rig).await;
+    subject.wish_run_state("Running").await;
+    subject.carried_out(resources::Phase::Ready).await;
+    let object = OBJECTS.into_iter().find(|(_, _, kind, _)| *kind == "PodDisruptionBudget").unwrap();
+    let (budgets, budget) = (api(&subject.rig, object), name(&subject.name, object.3));
+    let pruner = tokio::spawn(prune(budgets.clone(), budget.clone()));
+    let text = eventually(PATIENCE, "a word about the other", async || {
+        let found = subject.rig.as_admin().get(&subject.name).await.unwrap().status?;
+        let found = found.conditions.into_iter().find(|found| found.type_ == condition::CONTENDED)?;
+        (found.status == "True").then_some(found.message)
+    })
+    .await;
+    assert!(text.contains(&format!("deletes PodDisruptionBudget {budget} again")), "{text}");
+    eventually(PATIENCE, "it to be counted", async || {
+        (operator.metric("slipway_contended_objects", "PodDisruptionBudget").await > 0.0).then_some(())
+    })
+    .await;
+    pruner.abort();
+    assert!(pruner.await.unwrap_err().is_cancelled());
+    eventually(PATIENCE, "the budget to come back", async || budgets.get_opt(&budget).await.unwrap()).await;
+    subject.carried_out(resources::Phase::Ready).await;
+    subject.purge_with_others().await;
+}
+
+/// Somebody who wants no such object, whatever it takes.
+async fn prune(api: Api<DynamicObject>, name: String) {
+    loop {
+        let _ = api.delete(&name, &DeleteParams::default()).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -1,0 +1,116 @@
+//! Objects that somebody else deletes again and again, or takes the labels off by which they are found. They are told like records of a
+//! name and made again each time, because the database needs them: who makes one keeps a distance of seconds by himself.
+
+use std::iter;
+use std::time::Instant;
+
+use plan::{Kind, Manifest, Target};
+use resources::{Phase, names};
+
+use super::{Contention, Object, Repairs, WHILE, of, of_database};
+use crate::apply::Pass;
+
+/// By what they are told from objects of which fields are fought over.
+const KIND: &str = "Returns";
+
+/// Remembers an object that was made, or found without our labels. Of a new database that is nobody else's doing.
+pub(in crate::apply) fn came_back(pass: &Pass<'_>, manifest: &Manifest) {
+    let phase = pass.resource.status.as_ref().and_then(|status| status.phase);
+    if matches!(phase, None | Some(Phase::Pending | Phase::Provisioning)) {
+        return;
+    }
+    let object = object(&pass.validated.subject.uid, manifest.kind, &manifest.name);
+    if pass.context.contention.returned(object, Instant::now()) {
+        pass.context.measures.contended(manifest.kind.as_str());
+    }
+}
+
+/// What we delete ourselves nobody else takes away.
+pub(in crate::apply) fn deleted(pass: &Pass<'_>, target: &Target) {
+    let object = object(&pass.validated.subject.uid, target.kind, &target.name);
+    pass.context.contention.lock().remove(&object);
+}
+
+fn object(uid: &str, kind: Kind, name: &str) -> Object {
+    (uid.to_owned(), KIND, format!("{} {name}", kind.as_str()))
+}
+
+/// It holds no moving number, so that what means the same is said once. Nothing where nobody fights.
+fn told(object: &str, repairs: &Repairs) -> Option<String> {
+    repairs.is_fought(object).then(|| {
+        format!(
+            "somebody else deletes {object} again and again, or takes its label {} off; it is put back each time. Find out who it is \
+             (the audit log of the API server tells who deletes and patches it) and have them let it be",
+            names::LABEL_DATABASE
+        )
+    })
+}
+
+impl Contention {
+    /// An object is there again. Whether it turned out to be fought over by that: the first return of a while may have been ours.
+    fn returned(&self, object: Object, now: Instant) -> bool {
+        let mut all = self.lock();
+        let lasts = all.get(&object).is_some_and(|repairs| now.duration_since(repairs.last) < WHILE);
+        if !lasts {
+            all.insert(object, Repairs::new("", now));
+            return false;
+        }
+        let name = object.2.clone();
+        let repairs = of(&mut all, object, "", now);
+        let begins = repairs.count(iter::once(name), now);
+        // Nothing of it waits for a turn.
+        repairs.paced = None;
+        begins
+    }
+
+    /// What is to be said of the objects of a database, also while all are there: the other was there a moment ago.
+    pub(super) fn of_returns(&self, uid: &str, now: Instant) -> Vec<String> {
+        let all = self.lock();
+        let told = of_database(&all, uid).filter_map(|((_, kind, object), repairs)| {
+            let counts = *kind == KIND && now.duration_since(repairs.last) < WHILE;
+            if counts { told(object, repairs) } else { None }
+        });
+        told.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn service() -> Object {
+        object("uid", Kind::Service, "trades")
+    }
+
+    /// Which of the returns at these minutes turned out to be a fight.
+    fn fights<const N: usize>(contention: &Contention, began: Instant, minutes: [u64; N]) -> [bool; N] {
+        minutes.map(|minute| contention.returned(service(), began + Duration::from_mins(minute)))
+    }
+
+    #[test]
+    fn what_is_deleted_again_and_again_is_told_until_nobody_does_any_more() {
+        let (contention, began) = (Contention::default(), Instant::now());
+        assert_eq!(fights(&contention, began, [0, 1, 2, 3, 4]), [false, false, false, true, false]);
+        let last = began + Duration::from_mins(4);
+        let told = contention.of_returns("uid", last);
+        assert!(told.len() == 1 && told[0].contains("deletes Service trades again"), "{told:?}");
+        assert_eq!(contention.waits("uid", last), None, "nothing is held back");
+        assert_eq!(contention.of_returns("other", last), Vec::<String>::new());
+        assert_eq!(contention.of_records("uid", last), Vec::<String>::new());
+        assert_eq!(contention.of_tags("uid", last), Vec::<String>::new());
+        assert_eq!(contention.of_returns("uid", last + WHILE), Vec::<String>::new());
+    }
+
+    #[test]
+    fn seldom_returns_and_those_of_other_objects_are_no_fight() {
+        let (contention, began) = (Contention::default(), Instant::now());
+        assert_eq!(fights(&contention, began, [0, 10, 20, 30, 40, 50]), [false; 6]);
+        let now = began + Duration::from_mins(51);
+        for kind in [Kind::ConfigMap, Kind::StatefulSet, Kind::NetworkPolicy, Kind::Secret] {
+            assert!(!contention.returned(object("uid", kind, "trades"), now), "{kind:?}");
+        }
+        assert_eq!(contention.of_returns("uid", now), Vec::<String>::new());
+    }
+}
