@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Name of the cluster, as in every tag of AWS
-    #[arg(long, env = "SLIPWAY_CLUSTER", value_name = "NAME")]
+    #[arg(long, env = "SLIPWAY_CLUSTER", value_parser = cluster_name, value_name = "NAME")]
     pub cluster: String,
     /// AWS region
     #[arg(long, env = "AWS_REGION", value_name = "REGION")]
@@ -127,6 +127,16 @@ impl Args {
             neighbours: self.neighbours.settings(&self.lease_namespace, &self.dns_suffix),
         }
     }
+}
+
+/// A name, whatever it is: by an empty one two clusters of an account would take each other's machines for theirs.
+fn cluster_name(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err(
+            "the cluster needs a name: it stands in every tag by which a database is found in AWS".to_owned()
+        );
+    }
+    Ok(text.to_owned())
 }
 
 fn zone(text: &str) -> Result<(String, String), String> {
@@ -286,6 +296,19 @@ mod tests {
         assert_eq!(named.questdb_image.image("9.3.4"), "mirror:5000/questdb:9.3.4");
         let told = [named.versions.told(), named.instance_types.told()];
         assert_eq!(told, ["must be one of: 9.4.0, 9.4.1", "must be one of: r8i.2xlarge"]);
+    }
+
+    #[test]
+    fn a_cluster_without_a_name_is_refused() {
+        let called = |name: &'static str| {
+            let arguments = least().into_iter().map(|word| if word == "eu" { name } else { word });
+            Args::try_parse_from(arguments).map(|args| args.cluster)
+        };
+        assert_eq!(called("Western Europe").unwrap(), "Western Europe");
+        for name in ["", " ", "\n"] {
+            let refusal = called(name).unwrap_err().to_string();
+            assert!(refusal.contains("needs a name"), "{refusal}");
+        }
     }
 
     #[test]
