@@ -282,8 +282,11 @@ const fn kind_written(step: &Step) -> Option<Kind> {
 
 /// The kind of object that an action puts right where its database is at rest: somebody changed it, took it away, or took off the
 /// label by which it is found. What a cluster may lack is made whenever the cluster has it, without anybody's hand, and copies are
-/// made of a database that serves.
+/// made of a database that serves; nor has anybody done anything to the next machine, which joins.
 fn put_right(action: &Action) -> Option<Kind> {
+    if matches!(action.step, Step::LabelNode { .. }) {
+        return (action.part == Part::Node).then_some(Kind::Node);
+    }
     let kind = kind_written(&action.step)?;
     let stays = kind.definition().is_none() && kind != Kind::Snapshot;
     let comes_back = match &action.step {
@@ -399,5 +402,11 @@ mod tests {
         };
         let deletes = Action { step: Step::Delete(left), ..action(Kind::Service, None, true) };
         assert_eq!(put_right(&deletes), None);
+        for (part, expected) in [(Part::Node, Some(Kind::Node)), (Part::Candidate, None)] {
+            let [name, uid] = ["ip-10-0-0-1", "u"].map(str::to_owned);
+            let step = Step::LabelNode { name, uid, labels: std::collections::BTreeMap::new() };
+            let labels = Action { step, part, ..action(Kind::Node, None, false) };
+            assert_eq!(put_right(&labels), expected, "{part}");
+        }
     }
 }

@@ -2,7 +2,8 @@
 //! changes it or takes it away by hand, it comes back, and that is counted. Nothing else is written for it. So is an object that
 //! somebody deletes, and the label by which one is found.
 
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use resources::{Phase, names};
 use serde_json::{Value, json};
@@ -178,6 +179,7 @@ async fn every_field_of_ours_comes_back_whoever_changes_it() {
 /// What a hand takes away as a whole, or has the operator see no more, comes back and is counted as well. Each object once: what was
 /// made a moment ago is not made again at once.
 async fn take_away(subject: &Subject, operator: &Spawned) {
+    let bare = json!({ "metadata": { "labels": { names::LABEL_DATABASE: null } } });
     for (kind, hides) in [("ConfigMap", true), ("Secret", true), ("NetworkPolicy", false)] {
         let object = OBJECTS.into_iter().find(|(_, _, found, _)| *found == kind).unwrap();
         let (api, name) =
@@ -185,7 +187,6 @@ async fn take_away(subject: &Subject, operator: &Spawned) {
         at_rest(subject, operator).await;
         let (before, there) = (corrections(operator, kind).await, api.get(&name).await.unwrap());
         if hides {
-            let bare = json!({ "metadata": { "labels": { names::LABEL_DATABASE: null } } });
             let hidden = api.patch(&name, &PatchParams::default(), &Patch::Merge(&bare)).await.unwrap();
             assert_ne!(hidden.labels(), there.labels(), "{kind} {name}");
         } else {
@@ -197,9 +198,25 @@ async fn take_away(subject: &Subject, operator: &Spawned) {
             (found.labels() == there.labels() && (hides || found.uid() != there.uid())).then_some(())
         })
         .await;
-        eventually(PATIENCE, &format!("the return of {kind} {name} to be counted"), async || {
-            (corrections(operator, kind).await > before).then_some(())
-        })
-        .await;
+        counted(operator, (kind, before)).await;
     }
+    at_rest(subject, operator).await;
+    let before = corrections(operator, "Node").await;
+    let nodes: Api<Node> = Api::all(subject.rig.admin.clone());
+    let ours = ListParams::default().labels(&format!("{}={}", names::LABEL_DATABASE, subject.database));
+    let node = nodes.list(&ours).await.unwrap().items.remove(0).name_any();
+    nodes.patch(&node, &PatchParams::default(), &Patch::Merge(&bare)).await.unwrap();
+    eventually(PATIENCE, "the Node's label to come back", async || {
+        nodes.get(&node).await.unwrap().labels().contains_key(names::LABEL_DATABASE).then_some(())
+    })
+    .await;
+    counted(operator, ("Node", before)).await;
+}
+
+/// Waits for a correction of this kind more than there were.
+async fn counted(operator: &Spawned, (kind, before): (&str, f64)) {
+    eventually(PATIENCE, &format!("the return of a {kind} to be counted"), async || {
+        (corrections(operator, kind).await > before).then_some(())
+    })
+    .await;
 }

@@ -39,8 +39,8 @@ fn object(uid: &str, kind: Kind, name: &str) -> Object {
 fn told(object: &str, repairs: &Repairs) -> Option<String> {
     repairs.is_fought(object).then(|| {
         format!(
-            "somebody else deletes {object} again and again, or takes its label {} off; it is put back each time. Find out who it is \
-             (the audit log of the API server tells who deletes and patches it) and have them let it be",
+            "somebody else deletes {object} again and again, or takes off labels by which it is found, such as {}; it is put back each \
+             time. Find out who it is (the audit log of the API server tells who deletes and patches it) and have them let it be",
             names::LABEL_DATABASE
         )
     })
