@@ -13,15 +13,23 @@ use crate::matches::{covers, is_empty, keys};
 pub struct Contest {
     /// Where it is.
     pub field: String,
-    /// Managers other than us that own it now; none when it was taken away.
+    /// Managers other than us that own it now; none when it was taken away, or changed on its way to what is stored.
     pub others: Vec<String>,
+    /// Whether there is anything of it.
+    pub is_there: bool,
 }
 
 /// The fields of an object, as it is on the server, that are not as intended, or that exclude what is.
 pub fn contests(observed: &Value, intended: &Manifest) -> Vec<Contest> {
     let (found, managers) = (Found::of(observed, intended), managers(observed));
-    let contest = |path: &Path| Contest { field: text(path), others: owners(managers, path) };
-    found.excluding.iter().chain(&found.differing).map(contest).collect()
+    let contest = |(path, is_there): (&Path, bool)| Contest {
+        field: text(path),
+        others: owners(managers, path),
+        is_there,
+    };
+    let excluding = found.excluding.iter().map(|path| (path, true));
+    let differing = found.differing.iter().map(|(path, is_there)| (path, *is_there));
+    excluding.chain(differing).map(contest).collect()
 }
 
 /// Whether something of an object, as it is on the server, excludes a field of ours and would stay beside it. What nobody but an
@@ -44,8 +52,8 @@ type Path = Vec<String>;
 struct Found {
     /// What excludes a field of ours.
     excluding: Vec<Path>,
-    /// What is not as intended.
-    differing: Vec<Path>,
+    /// What is not as intended, and whether there is anything of it.
+    differing: Vec<(Path, bool)>,
 }
 
 impl Found {
@@ -59,7 +67,7 @@ impl Found {
 fn walk(observed: &Value, intended: &Value, path: &mut Path, found: &mut Found) {
     let (Value::Object(seen), Value::Object(wanted)) = (observed, intended) else {
         if !covers(observed, intended) {
-            found.differing.push(path.clone());
+            found.differing.push((path.clone(), !observed.is_null()));
         }
         return;
     };
@@ -68,7 +76,7 @@ fn walk(observed: &Value, intended: &Value, path: &mut Path, found: &mut Found) 
         match seen.get(field) {
             Some(seen) => walk_list(seen, wanted, field, path, found),
             None if is_empty(wanted) => {}
-            None => found.differing.push(path.clone()),
+            None => found.differing.push((path.clone(), false)),
         }
         path.pop();
     }
@@ -86,7 +94,7 @@ fn walk_list(observed: &Value, intended: &Value, field: &str, path: &mut Path, f
         let same = |seen: &&Value| keys.iter().all(|key| seen.get(key) == wanted.get(key));
         match seen.iter().find(same) {
             Some(seen) => walk_part(seen, wanted, field, path, found),
-            None => found.differing.push(path.clone()),
+            None => found.differing.push((path.clone(), false)),
         }
         path.pop();
     }
@@ -181,17 +189,18 @@ mod tests {
             },
         });
         let found = contests(&observed, &wanted);
-        let contest = |field: &str, others: &[&str]| Contest {
+        let contest = |field: &str, others: &[&str], is_there: bool| Contest {
             field: field.to_owned(),
             others: others.iter().map(|name| (*name).to_owned()).collect(),
+            is_there,
         };
         assert_eq!(
             found,
             [
-                contest("/spec/containers[{\"name\":\"questdb\"}]/env[{\"name\":\"A\"}]", &[]),
-                contest("/spec/containers[{\"name\":\"questdb\"}]/image", &["hand"]),
-                contest("/spec/replicas", &["kubectl"]),
-                contest("/spec/tolerations", &["kubectl"]),
+                contest("/spec/containers[{\"name\":\"questdb\"}]/env[{\"name\":\"A\"}]", &[], false),
+                contest("/spec/containers[{\"name\":\"questdb\"}]/image", &["hand"], true),
+                contest("/spec/replicas", &["kubectl"], true),
+                contest("/spec/tolerations", &["kubectl"], true),
             ]
         );
     }
@@ -210,7 +219,23 @@ mod tests {
         });
         let wanted = intended(json!({ "spec": { "env": [{ "name": "A", "valueFrom": from }] } }));
         let field = "/spec/env[{\"name\":\"A\"}]/value".to_owned();
-        assert_eq!(contests(&observed, &wanted), [Contest { field, others: vec!["hand".to_owned()] }]);
+        let others = vec!["hand".to_owned()];
+        assert_eq!(contests(&observed, &wanted), [Contest { field, others, is_there: true }]);
+    }
+
+    #[test]
+    fn what_is_changed_on_its_way_is_there_and_is_nobodys() {
+        let wanted = intended(json!({ "spec": { "image": "questdb:1", "paused": false } }));
+        let fields = json!({ "f:spec": { "f:image": {}, "f:paused": {} } });
+        let ours = json!({ "manager": names::OPERATOR, "operation": "Apply", "fieldsV1": fields });
+        let check = |spec: Value, name: &str, is_there: bool| {
+            let observed = json!({ "metadata": { "managedFields": [ours] }, "spec": spec });
+            let contest = Contest { field: format!("/spec/{name}"), others: Vec::new(), is_there };
+            assert_eq!(contests(&observed, &wanted), [contest], "{observed}");
+        };
+        check(json!({ "image": "mirror/questdb:1", "paused": false }), "image", true);
+        check(json!({ "paused": false }), "image", false);
+        check(json!({ "image": "questdb:1", "paused": true }), "paused", true);
     }
 
     #[test]

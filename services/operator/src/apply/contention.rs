@@ -173,8 +173,13 @@ fn of<'a>(
     repairs
 }
 
-fn told((_, kind, name): &Object, Contest { field, others }: &Contest) -> String {
-    let who = if others.is_empty() { "somebody who takes it away".to_owned() } else { others.join(", ") };
+fn told((_, kind, name): &Object, Contest { field, others, is_there }: &Contest) -> String {
+    let who = match (others.as_slice(), is_there) {
+        ([], false) => "somebody who takes it away".to_owned(),
+        // Those leave no name: what they make of a write is owned by who wrote.
+        ([], true) => "a webhook or policy that changes what is stored, or another operator,".to_owned(),
+        (others, _) => others.join(", "),
+    };
     format!(
         "{field} of {kind} {name} is written by {who} as well, and is left as it is for a while: let only one of the two write it"
     )
@@ -240,7 +245,7 @@ mod tests {
     }
 
     fn field(name: &str) -> Contest {
-        Contest { field: name.to_owned(), others: vec!["kubectl".to_owned()] }
+        Contest { field: name.to_owned(), others: vec!["kubectl".to_owned()], is_there: true }
     }
 
     /// A field is changed again after each repair; how many repairs that takes until it is left.
@@ -287,6 +292,22 @@ mod tests {
         }
         let found = |uid: &str| of_database(&all, uid).count();
         assert_eq!(["", "ui", "uid", "v", "w"].map(found), [0, 0, 3, 3, 0]);
+    }
+
+    #[test]
+    fn who_writes_a_field_is_named_as_far_as_it_is_known() {
+        for (others, is_there, expected) in [
+            (vec!["kubectl".to_owned(), "scaler".to_owned()], true, "written by kubectl, scaler as well"),
+            (Vec::new(), false, "written by somebody who takes it away as well"),
+            (
+                Vec::new(),
+                true,
+                "written by a webhook or policy that changes what is stored, or another operator, as well",
+            ),
+        ] {
+            let text = told(&object(), &Contest { others, is_there, ..field("/spec/a") });
+            assert!(text.contains(expected), "{text}");
+        }
     }
 
     #[test]
