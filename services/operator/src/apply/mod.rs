@@ -9,6 +9,7 @@ mod current;
 mod definition;
 mod destroy;
 mod dns;
+mod drift;
 mod key;
 pub(crate) mod kubernetes;
 mod last_look;
@@ -135,7 +136,7 @@ impl Pass<'_> {
         runtime::failpoint::hit(place(&action.step), position).await;
         runtime::failpoint::hit(KIND, report::Kind(position, name, object(&action.step))).await;
         written.applied.wrote = true;
-        if let Some(kind) = put_right(action)
+        if let Some(kind) = drift::put_right(action)
             && crate::observe::is_settled(self.resource)
         {
             self.context.measures.drift(kind.as_str());
@@ -271,31 +272,6 @@ const fn place(step: &Step) -> &'static str {
     }
 }
 
-/// The kind of object whose fields a step writes.
-const fn kind_written(step: &Step) -> Option<Kind> {
-    match step {
-        Step::Apply(Manifest { kind, .. }) => Some(*kind),
-        Step::CreateSecret(_) | Step::SetCredentials(_) => Some(Kind::Secret),
-        _ => None,
-    }
-}
-
-/// The kind of object that an action puts right where its database is at rest: somebody changed it, took it away, or took off the
-/// label by which it is found. What a cluster may lack is made whenever the cluster has it, without anybody's hand, and copies are
-/// made of a database that serves; nor has anybody done anything to the next machine, which joins.
-fn put_right(action: &Action) -> Option<Kind> {
-    if matches!(action.step, Step::LabelNode { .. }) {
-        return (action.part == Part::Node).then_some(Kind::Node);
-    }
-    let kind = kind_written(&action.step)?;
-    let stays = kind.definition().is_none() && kind != Kind::Snapshot;
-    let comes_back = match &action.step {
-        Step::Apply(manifest) | Step::CreateSecret(manifest) => manifest.uid.is_none() && stays,
-        _ => false,
-    };
-    (action.puts_right || comes_back).then_some(kind)
-}
-
 /// The kind of object that a step is about, where steps of its name are about many.
 const fn object(step: &Step) -> &'static str {
     match step {
@@ -342,7 +318,7 @@ async fn fail(pass: &Pass<'_>, action: &Action, error: &Error) -> Failure {
         pass.context.events.failed(pass.resource, name, &note, &same).await;
     }
     let subject = &pass.validated.subject;
-    let outdated = kind_written(&action.step).filter(|_| matches!(error, Error::Undeclared { .. }));
+    let outdated = drift::kind_written(&action.step).filter(|_| matches!(error, Error::Undeclared { .. }));
     let (message, lasting) = (error.stable(), error.is_lasting());
     let mut failure = Failure { part: action.part, message, lasting, outdated };
     if action.part == Part::LastCopy && matches!(error, Error::Ending { .. }) {
@@ -356,57 +332,4 @@ async fn fail(pass: &Pass<'_>, action: &Action, error: &Error) -> Failure {
     // Asking for a machine that cannot be had every few seconds makes nobody give one back.
     let rationed = error.is_rationed() || (action.part == Part::Candidate && !error.is_passing());
     pass.context.memories.hold(&subject.uid, pass.validated.generation, failure, rationed)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    /// An action that makes an object, or changes the one with this uid.
-    fn action(kind: Kind, uid: Option<&str>, puts_right: bool) -> Action {
-        let manifest = Manifest {
-            kind,
-            namespace: Some("data".to_owned()),
-            name: "trades".to_owned(),
-            body: json!({}),
-            uid: uid.map(str::to_owned),
-        };
-        let step = if kind == Kind::Secret { Step::CreateSecret(manifest) } else { Step::Apply(manifest) };
-        Action { step, part: Part::Config, reason: "it is not so".to_owned(), puts_right, writes_over: false }
-    }
-
-    #[test]
-    fn what_somebody_took_away_is_put_right_and_what_was_not_there_before_is_not() {
-        for (kind, uid, puts_right, expected) in [
-            (Kind::Service, Some("u"), true, Some(Kind::Service)),
-            (Kind::Service, Some("u"), false, None),
-            (Kind::Service, None, false, Some(Kind::Service)),
-            (Kind::Secret, Some("u"), true, Some(Kind::Secret)),
-            (Kind::Secret, Some("u"), false, None),
-            (Kind::Secret, None, false, Some(Kind::Secret)),
-            (Kind::ServiceMonitor, Some("u"), true, Some(Kind::ServiceMonitor)),
-            (Kind::ServiceMonitor, None, false, None),
-            (Kind::Snapshot, None, false, None),
-        ] {
-            assert_eq!(put_right(&action(kind, uid, puts_right)), expected, "{kind:?} {uid:?} {puts_right}");
-        }
-        let left = Target {
-            kind: Kind::Service,
-            namespace: None,
-            name: "trades".to_owned(),
-            uid: "u".to_owned(),
-            resource_version: None,
-            at_once: false,
-        };
-        let deletes = Action { step: Step::Delete(left), ..action(Kind::Service, None, true) };
-        assert_eq!(put_right(&deletes), None);
-        for (part, expected) in [(Part::Node, Some(Kind::Node)), (Part::Candidate, None)] {
-            let [name, uid] = ["ip-10-0-0-1", "u"].map(str::to_owned);
-            let step = Step::LabelNode { name, uid, labels: std::collections::BTreeMap::new() };
-            let labels = Action { step, part, ..action(Kind::Node, None, false) };
-            assert_eq!(put_right(&labels), expected, "{part}");
-        }
-    }
 }
