@@ -83,6 +83,11 @@ pub(super) fn is_foreign(resource: &QuestDB, instance: &Instance) -> bool {
     is_of_others(instance) && named(resource) != Some(instance.id.as_str())
 }
 
+/// Whether one of the database's machines is younger than those of a generation: it may have moved there.
+pub(super) fn has_younger(world: &World<'_>, generation: Option<u64>) -> bool {
+    own(world.resource, world.observed).any(|found| generation_of(found) > generation)
+}
+
 /// Whether a machine of a generation is not on its way out.
 pub(super) fn lives(resource: &QuestDB, observed: &Observed, generation: u64) -> bool {
     machines_of(resource, observed, generation).next().is_some()

@@ -69,7 +69,7 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
     version::note(world, plan, !stays);
     let applied = stays || emptied::ensure(world, plan, intended, observed);
     if !applied {
-        hold_to_what_was_seen(world, plan);
+        hold_to_what_was_seen(world, plan, value);
     }
     attachment(world, plan, node);
     if !applied {
@@ -125,16 +125,21 @@ pub(super) fn told(world: &World<'_>, plan: &mut Plan) {
     }
 }
 
-/// Another image, or another word on it, is written only over the very StatefulSet that it was decided on.
-fn hold_to_what_was_seen(world: &World<'_>, plan: &mut Plan) {
+/// What the StatefulSet is to be from now on is written only over the very one that it was decided on: where the database is, which image
+/// is in force and what else is kept is read off it, and a look that is behind would take back what was written since. Where it only
+/// becomes again what it was, its controller, which says all the time how far the pod is, is not waited for: unless the image, or the word
+/// on it, is another, or the database may have moved on from there.
+fn hold_to_what_was_seen(world: &World<'_>, plan: &mut Plan, pin: &str) {
     let Some(set) = world.observed.children.stateful_set.as_deref() else { return };
     let annotations = set.metadata.annotations.as_ref();
     let written = annotations.and_then(|annotations| annotations.get(names::UPGRADE).cloned());
     let image = image_of_template(Some(set));
     let same = written == world.upgrade.text() && image.is_none_or(|image| image == world.upgrade.image);
-    if !same
+    let stays = same && !home::has_younger(world, names::generation_of_node(pin));
+    let Some(action) = plan.actions.last_mut() else { return };
+    if !(action.puts_right && stays)
         && let Some(version) = &set.metadata.resource_version
-        && let Some(Step::Apply(manifest)) = plan.actions.last_mut().map(|action| &mut action.step)
+        && let Step::Apply(manifest) = &mut action.step
     {
         manifest.body["metadata"]["resourceVersion"] = version.as_str().into();
     }

@@ -47,6 +47,7 @@ mod silent;
 mod source;
 mod states;
 mod tags;
+mod taken_back;
 mod twins;
 mod unclaimed;
 mod unjoined;
