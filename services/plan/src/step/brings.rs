@@ -11,6 +11,11 @@ impl Step {
             | Self::CreateSecret(Manifest { kind, name, uid: None, .. }) => {
                 Some(format!("{} {name}", kind.as_str()))
             }
+            // By then that version is no more: a second write over it would be refused, whatever it says.
+            Self::Apply(Manifest { kind, name, body, .. }) => {
+                let over = body.pointer("/metadata/resourceVersion")?.as_str()?;
+                Some(format!("{} {name} over version {over}", kind.as_str()))
+            }
             Self::CreateSecurityGroup(group) => Some(format!("security group {}", group.name)),
             Self::RunInstance { generation, zone, .. } => Some(format!("machine {generation} in {zone}")),
             Self::CreateVolume(volume) => Some(format!("volume in {}", volume.zone)),
@@ -47,6 +52,12 @@ mod tests {
         };
         assert_eq!(Step::Apply(manifest(None)).brings().as_deref(), Some("Service trades"));
         assert_eq!(Step::Apply(manifest(Some("u"))).brings(), None, "a change may be needed twice");
+        let over = |version: &str| {
+            let body = json!({ "metadata": { "resourceVersion": version } });
+            Step::Apply(Manifest { body, ..manifest(Some("u")) }).brings()
+        };
+        assert!(over("7").is_some_and(|what| what != "Service trades"), "what is made is another matter");
+        assert_ne!(over("7"), over("8"), "one version is written over once");
         let tag = |key: &str| {
             let tags: Tags = [(key.to_owned(), "1".to_owned())].into_iter().collect();
             Step::Tag { resource: "vol-1".to_owned(), tags }.brings()
