@@ -2,11 +2,11 @@
 //!
 //! A lease is a courtesy and never the fence: what must not be done twice is refused by the API server (preconditions) and
 //! by AWS (client tokens, protections). *Invariant:* expiry is judged by how long *we* have seen the record unchanged,
-//! never by another machine's clock.
+//! never by another machine's clock. *Invariant:* the time in which this machine was suspended counts.
 
 use std::pin::pin;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cloud::{Call, Within};
 use futures::FutureExt as _;
@@ -21,6 +21,7 @@ use runtime::CancellationToken;
 use tokio::sync::watch;
 
 use crate::args::Args;
+use crate::moment::Moment;
 use crate::watch::Watches;
 
 /// How long a lease lasts without renewal.
@@ -39,14 +40,16 @@ pub(crate) struct Lost;
 #[derive(Clone, Debug)]
 pub(crate) struct Leadership {
     /// The end of the lease unless it is renewed; none while somebody else leads.
-    until: watch::Receiver<Option<Instant>>,
+    until: watch::Receiver<Option<Moment>>,
+    /// The clock by which it ends.
+    now: fn() -> Moment,
 }
 
 impl Leadership {
     /// What is left of the lease.
     pub(crate) fn remaining(&self) -> Duration {
         let until = *self.until.borrow();
-        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+        until.map_or(Duration::ZERO, |until| until.since((self.now)()))
     }
 
     /// Waits until this process leads; `false` when it never will.
@@ -57,7 +60,8 @@ impl Leadership {
     /// Does work for as long as this process leads, and nothing of it afterwards; `None` when that was not long enough.
     ///
     /// The clock is asked before every single step of the work: a process that was halted while somebody else took over
-    /// goes no further when it wakes, although no task of it had time yet to notice the loss.
+    /// goes no further when it wakes, although no task of it had time yet to notice the loss. Nor does one whose whole machine was
+    /// suspended, although no timer tells.
     pub(crate) async fn while_leading<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let (mut work, mut ended) = (pin!(work), pin!(self.clone().ended()));
         std::future::poll_fn(|context| {
@@ -85,12 +89,13 @@ impl Leadership {
     async fn ended(mut self) {
         loop {
             let Some(until) = *self.until.borrow_and_update() else { return };
+            let left = until.since((self.now)());
+            if left.is_zero() {
+                return;
+            }
             tokio::select! {
-                () = tokio::time::sleep_until(until.into()) => {
-                    if self.remaining().is_zero() {
-                        return;
-                    }
-                }
+                // It comes too late where the machine was suspended: whoever waits for this asks the clock himself.
+                () = tokio::time::sleep(left) => {}
                 changed = self.until.changed() => if changed.is_err() { return },
             }
         }
@@ -112,9 +117,9 @@ enum Tried {
 pub(crate) struct Candidate {
     api: Api<Lease>,
     identity: String,
-    until: watch::Sender<Option<Instant>>,
+    until: watch::Sender<Option<Moment>>,
     /// The record last seen, and since when it has been so.
-    seen: Option<(Option<String>, Instant)>,
+    seen: Option<(Option<String>, Moment)>,
     /// When its term began, once it has led.
     term: Option<MicroTime>,
     /// Told where the lease is: nothing else of the store is written and read so often.
@@ -133,19 +138,19 @@ impl Candidate {
             term: None,
             watches,
         };
-        (candidate, Leadership { until: receiver })
+        (candidate, Leadership { until: receiver, now: Moment::now })
     }
 
     /// Becomes leader when it can and stays it; an error means that it was and is no more. At the end, when `done`, the
     /// lease is given back, so that the next one need not wait.
     pub(crate) async fn run(mut self, stop: CancellationToken, done: CancellationToken) -> Result<(), Lost> {
-        let mut renewed: Option<Instant> = None;
+        let mut renewed: Option<Moment> = None;
         while !stop.is_cancelled() {
-            let began = Instant::now();
+            let began = Moment::now();
             match tokio::time::timeout(RETRY * 2, self.attempt()).await {
                 Ok(Ok(true)) => {
                     renewed = Some(began);
-                    self.set(Some(began + DURATION));
+                    self.set(Some(began.after(DURATION)));
                 }
                 Ok(Ok(false)) if renewed.is_some() => return self.lose(),
                 Ok(Ok(false)) => {}
@@ -169,7 +174,7 @@ impl Candidate {
         Err(Lost)
     }
 
-    fn set(&self, until: Option<Instant>) {
+    fn set(&self, until: Option<Moment>) {
         let before = self.until.send_replace(until);
         match (before, until) {
             (None, Some(_)) => tracing::info!(leader.identity = %self.identity, "this operator leads"),
@@ -206,7 +211,7 @@ impl Candidate {
             let version = found.metadata.resource_version.clone();
             let since = match &self.seen {
                 Some((seen, since)) if *seen == version => *since,
-                _ => Instant::now(),
+                _ => Moment::now(),
             };
             self.seen = Some((version, since));
             if !ours && !holder.is_empty() && since.elapsed() <= DURATION {
@@ -315,9 +320,13 @@ mod tests {
         }
     }
 
-    fn leading(left: Option<Duration>) -> (watch::Sender<Option<Instant>>, Leadership) {
-        let (sender, until) = watch::channel(left.map(|left| Instant::now() + left));
-        (sender, Leadership { until })
+    fn from_now(left: Duration) -> Moment {
+        Moment::now().after(left)
+    }
+
+    fn leading(left: Option<Duration>) -> (watch::Sender<Option<Moment>>, Leadership) {
+        let (sender, until) = watch::channel(left.map(from_now));
+        (sender, Leadership { until, now: Moment::now })
     }
 
     #[tokio::test]
@@ -354,6 +363,46 @@ mod tests {
         assert!(!further.get());
     }
 
+    thread_local! {
+        /// For how long the machine was suspended, as far as a test plays that.
+        static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    fn with_suspension() -> Moment {
+        from_now(SUSPENDED.get())
+    }
+
+    #[tokio::test]
+    async fn a_process_whose_machine_was_suspended_through_its_lease_goes_no_further_although_no_timer_ran() {
+        let (candidate, leadership) = leading(Some(LONG));
+        let leadership = Leadership { now: with_suspension, ..leadership };
+        let further = Cell::new(false);
+        let work = async {
+            SUSPENDED.set(LONG);
+            tokio::task::yield_now().await;
+            further.set(true);
+        };
+        assert_eq!(leadership.while_leading(work).await, None);
+        assert!(!further.get() && leadership.remaining().is_zero());
+        // It leads again once it has renewed the lease, and is suspended for less than that lasts.
+        candidate.send_replace(Some(with_suspension().after(LONG)));
+        let work = async {
+            SUSPENDED.set(LONG + LONG / 2);
+            tokio::task::yield_now().await;
+        };
+        assert_eq!(leadership.while_leading(work).await, Some(()));
+        assert!(leadership.remaining() <= LONG / 2);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_the_end_of_a_lease_is_told_at_once_when_it_has_passed_during_a_suspension() {
+        let (_candidate, leadership) = leading(Some(LONG));
+        let leadership = Leadership { now: with_suspension, ..leadership };
+        SUSPENDED.set(LONG);
+        assert_eq!(leadership.while_leading(std::future::pending::<()>()).await, None);
+        leadership.ended().await;
+    }
+
     /// A change that is sent once it may be.
     async fn change(
         turn: oneshot::Receiver<()>,
@@ -376,7 +425,7 @@ mod tests {
         let ended = tokio::time::timeout(Duration::from_secs(30), begun).await.expect("given up");
         assert!(ended.unwrap().unwrap_err().outcome_unknown());
         assert!(turn.send(()).is_err() && !sent.load(SeqCst), "given up");
-        candidate.send_replace(Some(Instant::now() + LONG));
+        candidate.send_replace(Some(from_now(LONG)));
         let (turn, waits) = oneshot::channel();
         turn.send(()).unwrap();
         assert!(within(change(waits, Arc::clone(&sent)).boxed()).await.is_ok() && sent.load(SeqCst));
@@ -388,7 +437,7 @@ mod tests {
         let (candidate, leadership) = leading(Some(FIRST));
         let mut waiting = pin!(leadership.while_leading(std::future::pending::<()>()));
         assert!(futures::poll!(&mut waiting).is_pending());
-        candidate.send_replace(Some(Instant::now() + LONG));
+        candidate.send_replace(Some(from_now(LONG)));
         let past_the_first = FIRST + Duration::from_millis(400);
         let renewed = tokio::time::timeout(past_the_first, &mut waiting).await;
         assert!(renewed.is_err(), "it was renewed");

@@ -28,6 +28,7 @@ mod kept;
 mod lease;
 mod memory;
 mod metrics;
+mod moment;
 mod neighbours;
 mod observe;
 mod pictures;

@@ -6,7 +6,7 @@
 //! *Invariant:* what was seen is not old when the disk goes: the looks and the call each have a short deadline, in which the
 //! turn that the call waits for is included.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cloud::{
     Error as AwsError, Owner, Select, SnapshotId, SnapshotState, Volume, VolumeId, VolumeSnapshot, key,
@@ -19,6 +19,7 @@ use resources::{DeletionPolicy, QuestDB, QuestDBSnapshot};
 
 use super::{Pass, aws, definition};
 use crate::error::Error;
+use crate::moment::Moment;
 
 /// How long all looks may take together.
 const LOOK: Duration = Duration::from_secs(5);
@@ -54,14 +55,14 @@ pub(super) async fn within<T>(
     tokio::time::timeout(limit, work).await.map_err(|_| Error::Deadline { call, limit })?
 }
 
-/// The same for what was seen. An answer that came in time, of which a process that was halted took notice only later, is as old as
-/// one that came late.
+/// The same for what was seen. An answer that came in time, of which a process that was halted took notice only later, or whose whole
+/// machine was suspended, is as old as one that came late.
 async fn seen_within<T>(
     limit: Duration,
     call: &'static str,
     look: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let began = Instant::now();
+    let began = Moment::now();
     let seen = within(limit, call, look).await?;
     if began.elapsed() > limit { Err(Error::Deadline { call, limit }) } else { Ok(seen) }
 }
@@ -317,7 +318,7 @@ mod tests {
 
     /// Keeps the thread for longer than this.
     fn halt(limit: Duration) {
-        let began = Instant::now();
+        let began = Moment::now();
         while began.elapsed() <= limit {
             std::hint::spin_loop();
         }
