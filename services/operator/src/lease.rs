@@ -122,6 +122,8 @@ pub(crate) struct Candidate {
     seen: Option<(Option<String>, Moment)>,
     /// When its term began, once it has led.
     term: Option<MicroTime>,
+    /// Whether it has led.
+    led: bool,
     /// Told where the lease is: nothing else of the store is written and read so often.
     watches: Watches,
 }
@@ -136,6 +138,7 @@ impl Candidate {
             until,
             seen: None,
             term: None,
+            led: false,
             watches,
         };
         (candidate, Leadership { until: receiver, now: Moment::now })
@@ -194,6 +197,7 @@ impl Candidate {
         while tried == Tried::Overtaken {
             tried = self.once(true).await?;
         }
+        self.led |= tried == Tried::Ours;
         Ok(tried == Tried::Ours)
     }
 
@@ -204,7 +208,9 @@ impl Candidate {
         let holder = found.as_ref().and_then(|found| found.spec.as_ref()?.holder_identity.as_deref());
         let holder = holder.unwrap_or_default();
         let ours = holder == self.identity;
-        if overtaken && (!ours || doubted) {
+        // Who has led does not lead once more after somebody else, who may have given it back: what is remembered here is of before.
+        let is_another_term = self.led && found.is_some() && !ours;
+        if is_another_term || overtaken && (!ours || doubted) {
             return Ok(Tried::Theirs);
         }
         if let Some(found) = &found {
@@ -301,9 +307,14 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering::SeqCst;
 
+    use runtime::Metrics;
+    use runtime::health::Readiness;
+    use serde_json::json;
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::played::{self, Answer};
+    use crate::scope::Scope;
 
     const LONG: Duration = Duration::from_mins(10);
 
@@ -317,6 +328,40 @@ mod tests {
             let [one, other] = [identity(pod), identity(pod)];
             assert_eq!(one.split_once('_').map(|(before, _)| before), Some(name));
             assert_ne!(one, other, "one pod's container is started again");
+        }
+    }
+
+    /// Whether a lease of this holder is taken or renewed by who calls himself "us".
+    async fn is_had(holder: &str, led: bool) -> bool {
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": names::OPERATOR, "namespace": "n", "resourceVersion": "7" },
+            "spec": { "holderIdentity": holder },
+        });
+        let client = played::client(move |_, _| Answer::Is(200, lease.clone()));
+        let mut candidate = Candidate {
+            api: Api::namespaced(client, "n"),
+            identity: "us".to_owned(),
+            until: watch::channel(None).0,
+            seen: None,
+            term: None,
+            led,
+            watches: Watches::new(&Metrics::default(), &Readiness::default(), &Scope::All, String::new()),
+        };
+        candidate.attempt().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn who_has_led_leads_no_more_once_another_has_led_and_given_the_lease_back() {
+        for (holder, led, had) in [
+            ("", false, true),
+            ("us", false, true),
+            ("other", false, false),
+            ("us", true, true),
+            ("other", true, false),
+            ("", true, false),
+        ] {
+            assert_eq!(is_had(holder, led).await, had, "{holder:?} {led}");
         }
     }
 
