@@ -165,7 +165,7 @@ impl Pass<'_> {
             Step::SetCredentials(new) => secret::set(self, new).await,
             Step::Apply(manifest) => kubernetes::apply(self, manifest, action.writes_over).await,
             Step::Delete(target) => {
-                if target.kind == Kind::StatefulSet {
+                if stops_questdb(target) {
                     current::check(self, "QuestDB was stopped", |_| ()).await?;
                 }
                 kubernetes::delete(self, target).await
@@ -237,6 +237,12 @@ impl Pass<'_> {
         written.resource_version = after.resource_version;
         Ok(())
     }
+}
+
+/// Whether QuestDB stops where this is deleted, be it to start again: its pod, unless there is proof that nothing runs in it any more, or
+/// what makes that.
+const fn stops_questdb(target: &Target) -> bool {
+    matches!(target.kind, Kind::StatefulSet | Kind::Pod) && !target.at_once
 }
 
 /// Where a test may end the process: right after a write.
@@ -332,4 +338,25 @@ async fn fail(pass: &Pass<'_>, action: &Action, error: &Error) -> Failure {
     // Asking for a machine that cannot be had every few seconds makes nobody give one back.
     let rationed = error.is_rationed() || (action.part == Part::Candidate && !error.is_passing());
     pass.context.memories.hold(&subject.uid, pass.validated.generation, failure, rationed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_stops_questdb_is_deleted_by_the_word_of_its_resource_as_it_is_now() {
+        for (kind, at_once, stops) in [
+            (Kind::StatefulSet, false, true),
+            (Kind::Pod, false, true),
+            // Its machine is down, whatever is wished.
+            (Kind::Pod, true, false),
+            (Kind::Service, false, false),
+            (Kind::Node, false, false),
+        ] {
+            let (name, uid) = ("a".to_owned(), "u".to_owned());
+            let target = Target { kind, namespace: None, name, uid, resource_version: None, at_once };
+            assert_eq!(stops_questdb(&target), stops, "{kind:?} {at_once}");
+        }
+    }
 }

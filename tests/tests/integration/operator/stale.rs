@@ -194,6 +194,38 @@ async fn a_database_that_is_to_serve_again_unseen_is_not_stopped() {
     subject.purge_with_others().await;
 }
 
+/// Nobody tells the operator that what it is about to restart QuestDB for was taken back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_is_not_restarted_for_what_was_taken_back_unseen() {
+    let mut subject = Subject::new(&unique("undone")).await;
+    let _others = Others::of(&subject.rig);
+    let lease = subject.rig.lease().await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
+    let operator = behind(&subject.rig, &front, &lease);
+    subject.wish_run_state("Running").await;
+    subject.carried_out(Phase::Ready).await;
+    let before = Made::by(&subject).await;
+    let itself = format!("/questdbs/{}", subject.name);
+    let looks = move |seen: &Seen| seen.method == Method::GET && seen.about().ends_with(&itself);
+    let (held, earlier) = (looks.clone(), front.seen(&looks).len());
+    front.set(move |seen| if held(seen) { Act::Hold } else { Act::Pass });
+    subject.wish(|spec| spec["config"]["shared.worker.count"] = json!("2")).await;
+    eventually(PATIENCE, "a look before it is restarted", async || {
+        (front.seen(&looks).len() > earlier).then_some(())
+    })
+    .await;
+    front.set_fate(Fate::Late, &["questdbs"], 1);
+    subject.wish(|_| {}).await;
+    front.release();
+    passes(&operator, 2.0).await;
+
+    front.set_fate(Fate::Told, &[], 1);
+    assert!(front.fates()["questdbs"].late > 0);
+    subject.carried_out(Phase::Ready).await;
+    assert_eq!(Made::by(&subject).await, before, "it was restarted");
+    subject.purge_with_others().await;
+}
+
 /// Each of its looks meanwhile would end with a write that is refused, and be followed by a pause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_written_over_a_resource_as_it_was_before_the_last_write() {
