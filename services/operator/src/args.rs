@@ -67,6 +67,10 @@ pub struct Args {
     /// create
     #[arg(long, env = "SLIPWAY_EC2_LAG", value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub ec2_lag: Duration,
+    /// How long a request to a database that got no answer may take to reach it all the same: until then a checkpoint that was asked
+    /// for is waited for, so that it is released
+    #[arg(long, env = "SLIPWAY_QUESTDB_LAG", value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    pub questdb_lag: Duration,
     /// Between two looks at a database that is as it should be; what changes in Kubernetes, EC2 or Route 53 is noticed without
     #[arg(long, env = "SLIPWAY_RESYNC", value_name = "DURATION", default_value = "1h", value_parser = period)]
     pub resync: Duration,
@@ -228,6 +232,7 @@ mod tests {
             (args.lease_namespace.as_str(), args.ec2_lag, args.resync, args.zone_period),
             ("slipway-system", Duration::from_secs(30), Duration::from_hours(1), Duration::from_secs(150))
         );
+        assert_eq!(args.questdb_lag, Duration::from_mins(5));
         assert_eq!(args.watch_timeout, 290, "a watch that is silent is given up after five more");
     }
 

@@ -48,6 +48,8 @@ pub(crate) struct Context {
     pub(crate) settings: Settings,
     /// How long EC2 may take to show what was created.
     pub(crate) ec2_lag: Duration,
+    /// How long a request to QuestDB may be under way after it was given up.
+    pub(crate) questdb_lag: Duration,
     /// Between two looks at a database that is as it should be, without jitter.
     pub(crate) resync: Duration,
     /// How old the picture of the hosted zone may get.

@@ -107,6 +107,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         side,
         settings: args.settings(),
         ec2_lag: args.ec2_lag,
+        questdb_lag: args.questdb_lag,
         resync: args.resync,
         zone_period: args.zone_period,
         work: Work::new(&program.metrics),

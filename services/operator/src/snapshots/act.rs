@@ -2,10 +2,12 @@
 //!
 //! *Invariant:* a copy is destroyed only on the word of its object as the API server, asked right before, has it.
 
+use std::time::Instant;
+
 use cloud::{Error as AwsError, NewSnapshot, SnapshotId, Tags, key};
 use kube::Api;
 use kube::api::ListParams;
-use plan::snapshot::{Checkpoint, Step, identity, owes};
+use plan::snapshot::{Step, identity, owes};
 use resources::names::snapshot::{FINALIZER, IDENTITY, RELEASE_OWED};
 use resources::{QuestDBSnapshot, Seen};
 use serde_json::{Value, json};
@@ -118,24 +120,27 @@ async fn owe(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> Result<Done, 
     }
     let metadata = json!({ "finalizers": with_finalizer(resource, RELEASE_OWED) });
     let written = merge(snapshots, resource, "write down that a release is owed", metadata).await?;
-    snapshots.remember(uid(resource), Checkpoint::Unmade);
+    snapshots.checkpoints.unmade(uid(resource));
     Ok(written)
 }
 
 async fn checkpoint(snapshots: &Snapshots, resource: &QuestDBSnapshot, door: &Door) -> Result<Done, Error> {
-    let databases = &snapshots.context.databases;
-    let before = snapshots.checkpoint(uid(resource));
-    // Given up on its way, it may be made all the same.
-    snapshots.remember(uid(resource), Checkpoint::Unknown);
+    let (databases, checkpoints) = (&snapshots.context.databases, &snapshots.checkpoints);
+    let before = checkpoints.asks(uid(resource), Instant::now());
     let answer = databases.hold(door).await;
-    // A clear no made none.
-    if matches!(answer, Err(database::Error::Refused { .. } | database::Error::Denied { .. })) {
-        snapshots.remember(uid(resource), before);
+    match &answer {
+        Ok(()) | Err(database::Error::Unreadable { .. }) => checkpoints.answered(uid(resource), before),
+        // A clear no made none.
+        Err(database::Error::Refused { .. } | database::Error::Denied { .. }) => {
+            checkpoints.refused(uid(resource), before);
+        }
+        Err(database::Error::Silent { .. }) => checkpoints.silent(uid(resource), Instant::now()),
     }
     answer.map_err(Error::database("make a checkpoint"))?;
     let held = databases.held(door).await.map_err(Error::database("ask for the checkpoint"))?;
-    let made = held.map_or(Checkpoint::Unknown, |held| Checkpoint::Made(held.since));
-    snapshots.remember(uid(resource), made);
+    if let Some(held) = held {
+        checkpoints.made(uid(resource), held.since);
+    }
     Ok(Done::Elsewhere)
 }
 
@@ -197,7 +202,7 @@ async fn drop_finalizer(
     };
     // While the debt stands, what is known of whose the checkpoint is stands with it.
     if done.is_ok() {
-        snapshots.remember(uid(resource), Checkpoint::Unknown);
+        snapshots.checkpoints.forget(uid(resource));
     }
     done
 }

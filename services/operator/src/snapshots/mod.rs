@@ -4,6 +4,7 @@
 //! that those which were whole share in a round; one over a snapshot that EBS only copies asks EC2 alone, once, together with others.
 
 mod act;
+mod checkpoints;
 mod copies;
 mod ended;
 mod ground;
@@ -15,10 +16,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cloud::VolumeSnapshot;
-use plan::snapshot::{self, Checkpoint, Debt, Plan, Seen, Step};
+use plan::snapshot::{self, Checkpoint, Debt, Ground, Plan, Seen, Step};
 use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 use tokio::sync::Mutex;
 
+use self::checkpoints::Checkpoints;
 use self::copies::{Copies, There, hear};
 use self::ground::Look;
 use self::pace::Rests;
@@ -39,8 +41,7 @@ pub(crate) struct Snapshots {
     rests: Rests,
     /// Attempts and what was asked of EC2, by uid of the snapshot.
     pub(crate) memories: Memories,
-    /// What this process knows of its checkpoints, by uid of the snapshot.
-    checkpoints: std::sync::Mutex<std::collections::HashMap<String, Checkpoint>>,
+    checkpoints: Checkpoints,
     /// One after the other looks whether nobody owes a release and writes down that it does.
     owing: Mutex<()>,
 }
@@ -52,16 +53,16 @@ impl Snapshots {
         Self {
             copies: Copies::new(&context.cloud, &context.settings.cluster),
             rests: Rests::default(),
+            checkpoints: Checkpoints::new(Instant::now(), context.questdb_lag),
             context,
             memories,
-            checkpoints: std::sync::Mutex::default(),
             owing: Mutex::default(),
         }
     }
 
     /// Keeps in mind only these.
     pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
-        self.locked().retain(|uid, _| known(uid));
+        self.checkpoints.retain(&known);
         self.rests.retain(&known);
         self.memories.retain(known);
     }
@@ -90,6 +91,7 @@ impl Snapshots {
         } else {
             Look::unclear("nothing rests on the database any more")
         };
+        self.heard(uid, &ground.ground);
         let unseen = unseen.or(ground.blind);
         let all =
             self.context.side.snapshots_of(resource.metadata.namespace.as_deref(), &resource.spec.database);
@@ -99,7 +101,7 @@ impl Snapshots {
             copies,
             conclusive: unseen.is_none() && self.memories.shows_all(uid, looked, self.context.ec2_lag),
             before: before.and_then(|one| one.metadata.name.clone()),
-            checkpoint: self.checkpoint(uid),
+            known: self.checkpoints.known(uid, looked),
             now: self.context.clock.now(),
         };
         let plan = snapshot::plan(resource, &seen);
@@ -150,14 +152,16 @@ impl Snapshots {
     /// done for it: it is not written to, so its debt stays written down.
     async fn let_go(&self, resource: &QuestDBSnapshot, what: String) -> Result<Next, Error> {
         let uid = resource.metadata.uid.as_deref().unwrap_or_default();
+        let looked = Instant::now();
         // Once it was seen that nothing holds the database under this debt, nothing comes to hold it.
-        let is_free = self.checkpoint(uid) == Checkpoint::Unmade;
+        let is_free = self.checkpoints.known(uid, looked).checkpoint == Checkpoint::Unmade;
         let now = self.context.clock.now();
         if is_free || !snapshot::is_overdue(resource, now) {
             return Err(Error::Definition { what });
         }
         let look = ground::look(self, resource).await?;
-        match snapshot::debt(resource, &look.ground, self.checkpoint(uid), now) {
+        self.heard(uid, &look.ground);
+        match snapshot::debt(resource, &look.ground, self.checkpoints.known(uid, looked), now) {
             Debt::Due => {
                 act::carry_out(self, resource, &Step::Release, look.door.as_ref()).await?;
                 let note =
@@ -166,9 +170,10 @@ impl Snapshots {
                 Ok(Next::Soon(AFTER_STEP))
             }
             Debt::Void => {
-                self.remember(uid, Checkpoint::Unmade);
+                self.checkpoints.unmade(uid);
                 Err(Error::Definition { what })
             }
+            Debt::Early => Err(Error::Definition { what }),
             Debt::Unclear(why) => {
                 let note = format!("the database may still be held, and is let go once it answers: {why}");
                 self.context.events.wrong(resource, "ReleaseOwed", note.clone()).await;
@@ -245,20 +250,11 @@ impl Snapshots {
         Err(failure)
     }
 
-    fn checkpoint(&self, uid: &str) -> Checkpoint {
-        self.locked().get(uid).copied().unwrap_or_default()
-    }
-
-    fn remember(&self, uid: &str, checkpoint: Checkpoint) {
-        let mut checkpoints = self.locked();
-        match checkpoint {
-            Checkpoint::Unknown => checkpoints.remove(uid),
-            known => checkpoints.insert(uid.to_owned(), known),
-        };
-    }
-
-    fn locked(&self) -> std::sync::MutexGuard<'_, std::collections::HashMap<String, Checkpoint>> {
-        self.checkpoints.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// Whether QuestDB told of its checkpoint was seen.
+    fn heard(&self, uid: &str, ground: &Ground) {
+        if matches!(ground, Ground::Unclear(_)) {
+            self.checkpoints.silent(uid, Instant::now());
+        }
     }
 
     /// Writes the status when it says something else than before; the version of the object that says so.

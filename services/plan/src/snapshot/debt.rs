@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use resources::QuestDBSnapshot;
 
-use super::{Checkpoint, Ground};
+use super::{Checkpoint, Ground, Known, Requests};
 
 /// How long after the last moment at which anything may be asked of QuestDB under a debt its checkpoint may still begin: one is waited for
 /// for two minutes, and may come of a request that was given up.
@@ -14,20 +14,23 @@ const LATEST: SignedDuration = SignedDuration::from_mins(5);
 pub enum Debt {
     /// A checkpoint that may be ours holds the database: CHECKPOINT RELEASE.
     Due,
-    /// Nothing of ours holds it.
+    /// Nothing of ours holds it, nor will.
     Void,
+    /// Nothing of ours holds it, and one that was asked for may begin yet.
+    Early,
     /// It does not tell; what is waited for.
     Unclear(String),
 }
 
 /// What has to be done about the one of a snapshot.
-pub fn debt(resource: &QuestDBSnapshot, ground: &Ground, checkpoint: Checkpoint, now: Timestamp) -> Debt {
+pub fn debt(resource: &QuestDBSnapshot, ground: &Ground, known: Known, now: Timestamp) -> Debt {
     match ground {
         Ground::Serving { held: Some(held), .. }
-            if checkpoint.may_be(held.since) && !is_too_young(resource, checkpoint, held.age, now) =>
+            if known.may_be_ours(held.since) && !is_too_young(resource, known, held.age, now) =>
         {
             Debt::Due
         }
+        Ground::Serving { .. } if may_begin(resource, known.requests, now) => Debt::Early,
         // A checkpoint lives in the process: without one there is none. Another one's is not ours to release.
         Ground::Serving { .. } | Ground::Stopped { .. } | Ground::Ended { .. } | Ground::Absent => Debt::Void,
         Ground::Unclear(what) => Debt::Unclear(what.clone()),
@@ -52,17 +55,28 @@ fn late_for(resource: &QuestDBSnapshot, now: Timestamp) -> Option<SignedDuration
     Some(now.duration_since(made.0) - SignedDuration::from_secs(i64::from(resource.spec.deadline_seconds)))
 }
 
-/// Whether a checkpoint of which nothing is known began when nobody asked for one under the debt any more: nobody does past the deadline,
-/// nor once the object is being deleted. Ages are compared, each by the clock that dated its beginning.
-fn is_too_young(
-    resource: &QuestDBSnapshot,
-    checkpoint: Checkpoint,
-    held_for: SignedDuration,
-    now: Timestamp,
-) -> bool {
+/// For how long nobody has asked for anything under the debt any more: nobody does past the deadline, nor once the object is being
+/// deleted. Below zero while somebody may.
+fn over_for(resource: &QuestDBSnapshot, now: Timestamp) -> Option<SignedDuration> {
     let deleted = resource.metadata.deletion_timestamp.as_ref().map(|at| now.duration_since(at.0));
-    let over = deleted.max(late_for(resource, now));
+    deleted.max(late_for(resource, now))
+}
+
+/// Whether a checkpoint of which nothing is known began when nobody asked for one under the debt any more. Ages are compared, each by the
+/// clock that dated its beginning.
+fn is_too_young(resource: &QuestDBSnapshot, known: Known, held_for: SignedDuration, now: Timestamp) -> bool {
+    // Of a request without an answer it is known that it may come however late.
+    let is_unknown = known.checkpoint == Checkpoint::Unknown && known.requests != Requests::Unanswered;
     // One that is to begin yet, by a clock that was set back meanwhile, has no age that says anything.
     let is_aged = !held_for.is_negative();
-    checkpoint == Checkpoint::Unknown && is_aged && over.is_some_and(|over| over - held_for > LATEST)
+    is_unknown && is_aged && over_for(resource, now).is_some_and(|over| over - held_for > LATEST)
+}
+
+/// Whether a checkpoint may begin yet that was asked for under the debt.
+fn may_begin(resource: &QuestDBSnapshot, requests: Requests, now: Timestamp) -> bool {
+    match requests {
+        Requests::Unanswered => true,
+        Requests::Unknown => over_for(resource, now).is_none_or(|over| over <= LATEST),
+        Requests::Answered => false,
+    }
 }

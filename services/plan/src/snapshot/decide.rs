@@ -217,14 +217,14 @@ fn hold(resource: &QuestDBSnapshot, seen: &Seen, disk: &Disk, held: Option<Held>
     let Some(Held { since, .. }) = held else {
         return act(Step::Checkpoint, phase, "Holding", "the database is held still");
     };
-    if !seen.checkpoint.may_be(since) {
-        return act(Step::Strike, SnapshotPhase::Pending, "HeldByOthers", &held_by_others(since));
+    if seen.known.checkpoint == Checkpoint::Made(since) {
+        return act(Step::Begin(new(resource, seen, disk)), phase, "Beginning", "the database stands still");
     }
-    if seen.checkpoint == Checkpoint::Unknown {
+    if seen.known.may_be_ours(since) {
         let message = "a checkpoint of before is released: what it holds is old";
         return act(Step::Release, phase, "Holding", message);
     }
-    act(Step::Begin(new(resource, seen, disk)), phase, "Beginning", "the database stands still")
+    act(Step::Strike, SnapshotPhase::Pending, "HeldByOthers", &held_by_others(since))
 }
 
 fn held_by_others(since: Timestamp) -> String {
@@ -268,7 +268,7 @@ fn obstacle(resource: &QuestDBSnapshot, seen: &Seen) -> String {
         (_, Ground::Ended { .. }) => "EC2 did not show that it had begun".to_owned(),
         (Some(other), _) => format!("QuestDBSnapshot {other} of the same database came first"),
         (None, Ground::Serving { held: Some(held), .. })
-            if !owes(resource) || !seen.checkpoint.may_be(held.since) =>
+            if !owes(resource) || !seen.known.may_be_ours(held.since) =>
         {
             held_by_others(held.since)
         }
@@ -284,9 +284,16 @@ fn pay(
     reason: &'static str,
     message: &str,
 ) -> Plan {
-    match debt(resource, &seen.ground, seen.checkpoint, seen.now) {
+    match debt(resource, &seen.ground, seen.known, seen.now) {
         Debt::Due => act(Step::Release, phase, reason, message),
         Debt::Void => act(Step::Strike, phase, reason, message),
+        Debt::Early => wait(
+            phase,
+            reason,
+            format!(
+                "{message}; a checkpoint that was asked for may begin yet, and is waited for until it is too late for that"
+            ),
+        ),
         Debt::Unclear(what) => wait(
             phase,
             reason,

@@ -19,10 +19,14 @@
 //! released. So that this can be known, the debt is written down before anything is asked of QuestDB, and only while
 //! nothing holds the database. One that began when nothing was asked for under the debt any more is somebody else's too, however long
 //! the debt stands.
+//!
+//! *Invariant:* a debt is not struck while a request for a checkpoint may be under way whose answer nobody heard: it would hold a database
+//! that nobody owes anything.
 
 mod asked;
 mod debt;
 mod decide;
+mod known;
 mod lost;
 mod report;
 #[cfg(test)]
@@ -35,6 +39,7 @@ use resources::{CopyPolicy, QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhas
 
 pub use debt::{Debt, debt, is_overdue};
 pub use decide::{plan, rests_on_database};
+pub use known::{Checkpoint, Known, Requests};
 pub use lost::{left_out, told_copy};
 pub use report::{looked_after, status};
 pub use unrestored::unrestored;
@@ -56,34 +61,9 @@ pub struct Seen {
     /// Another snapshot of the same database that comes first.
     pub before: Option<String>,
     /// What this process knows of the checkpoint that this snapshot may owe the release of.
-    pub checkpoint: Checkpoint,
+    pub known: Known,
     /// Now.
     pub now: Timestamp,
-}
-
-/// What this process knows of the checkpoint under a debt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Checkpoint {
-    /// Somebody may have asked for one under the debt: whatever holds the database counts as ours, unless it began too late for that,
-    /// and is made anew.
-    #[default]
-    Unknown,
-    /// This process wrote the debt down, and whatever it asked for since was clearly refused; or it saw that nothing of ours holds the
-    /// database, and asks for nothing under this debt.
-    Unmade,
-    /// This process made the one that began then.
-    Made(Timestamp),
-}
-
-impl Checkpoint {
-    /// Whether the one that holds the database may be ours.
-    fn may_be(self, held_since: Timestamp) -> bool {
-        match self {
-            Self::Unknown => true,
-            Self::Unmade => false,
-            Self::Made(since) => since == held_since,
-        }
-    }
 }
 
 /// A database as far as copying its disk is concerned.

@@ -1,6 +1,7 @@
 //! Tables of what is decided, and the whole way in a modelled world with every fault at every step.
 
 mod brought_back;
+mod debt;
 mod lost;
 mod table;
 mod unrestored;

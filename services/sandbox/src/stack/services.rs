@@ -79,6 +79,8 @@ fn operator(blueprint: &Blueprint<'_>, cluster: &Cluster, facts: &RegionFacts) -
             ("SLIPWAY_QUESTDB_VERSIONS", format!("{OLDER_QUESTDB},{OLDER_QUESTDB}-files,{QUESTDB}")),
             // The AWS endpoint shows what is new within a fraction of a second.
             ("SLIPWAY_EC2_LAG", "2s".to_owned()),
+            // What an operator sends that ends is there at once.
+            ("SLIPWAY_QUESTDB_LAG", "2s".to_owned()),
         ])
 }
 

@@ -162,6 +162,8 @@ impl Rig {
             ("SLIPWAY_WATCH_NAMESPACE", self.namespace.clone()),
             // The endpoint shows new things after 0.2 s.
             ("SLIPWAY_EC2_LAG", "1s".to_owned()),
+            // What a process sends that a test ends is there at once.
+            ("SLIPWAY_QUESTDB_LAG", "1s".to_owned()),
         ]
     }
 

@@ -2,7 +2,9 @@
 
 mod copied;
 mod released;
+mod unanswered;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,13 +50,16 @@ impl Stage {
         let text = |key: &str| String::from_utf8(secret.data.as_ref().unwrap()[key].0.clone()).unwrap();
         let credentials = (text(names::secret::HTTP_USER), text(names::secret::HTTP_PASSWORD));
         let questdb = Questdb::start(credentials).await;
-        let address = questdb.address.to_string();
+        let stage = Self { subject, questdb };
+        stage.is_at(stage.questdb.address).await;
+        stage
+    }
+
+    /// Has the pod at an address.
+    async fn is_at(&self, address: IpAddr) {
         let status = json!({ "status": { "podIP": address, "podIPs": [{ "ip": address }] } });
-        let pods = subject.pods();
-        pods.patch_status(&names::pod(name), &PatchParams::default(), &Patch::Strategic(&status))
-            .await
-            .unwrap();
-        Self { subject, questdb }
+        let (pods, name) = (self.subject.pods(), names::pod(&self.subject.name));
+        pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(&status)).await.unwrap();
     }
 
     pub(super) async fn operator(&self, places: &[&Failpoint]) -> Spawned {

@@ -7,13 +7,13 @@ use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 
 use super::world::World;
 use crate::snapshot::{
-    COPY_GONE, Checkpoint, Debt, Ground, Held, Seen, Step, comes_before, debt, identity, is_copying, is_gone,
-    is_made_for, is_of, is_overdue, is_settled, left_to_others, looked_after, owes, plan, rests_on_database,
-    status, unfinished,
+    COPY_GONE, Checkpoint, Ground, Seen, Step, comes_before, identity, is_copying, is_gone, is_made_for,
+    is_of, is_overdue, is_settled, left_to_others, looked_after, owes, plan, rests_on_database, status,
+    unfinished,
 };
 
 /// An object in hand and what is seen of it after so many undisturbed passes.
-fn after(passes: usize) -> (World, Seen) {
+pub(super) fn after(passes: usize) -> (World, Seen) {
     let mut world = World::new(&["a"]);
     while world.steps.len() < passes {
         world.pass(0, None);
@@ -104,7 +104,7 @@ fn what_was_made_of_a_copy_by_others_was_not_made_for_the_object() {
 #[test]
 fn a_checkpoint_that_this_process_did_not_begin_is_made_anew() {
     let (world, mut seen) = after(3);
-    seen.checkpoint = Checkpoint::Unknown;
+    seen.known.checkpoint = Checkpoint::Unknown;
     assert_eq!(plan(&world.objects[0], &seen).step, Some(Step::Release));
 }
 
@@ -120,30 +120,6 @@ fn without_a_debt_what_holds_the_database_is_somebody_elses() {
     let failed = plan(&world.objects[0], &seen);
     assert_eq!((failed.step, failed.phase, failed.settled), (None, SnapshotPhase::Failed, true));
     assert!(failed.message.contains("say CHECKPOINT RELEASE"), "{}", failed.message);
-}
-
-#[test]
-fn under_a_debt_it_is_ours_unless_we_know_better() {
-    let (world, seen) = after(3);
-    let Ground::Serving { held: Some(Held { since, .. }), .. } = seen.ground else { panic!("{seen:?}") };
-    let before = since - jiff::SignedDuration::from_secs(1);
-    let check = |checkpoint: Checkpoint, late: bool, expected: &str| {
-        let mut seen = Seen { checkpoint, ..seen.clone() };
-        if late {
-            seen.now += jiff::SignedDuration::from_secs(3_601);
-        }
-        let plan = plan(&world.objects[0], &seen);
-        assert_eq!(plan.step.map(|step| step.name()), Some(expected), "{checkpoint:?} {late}");
-    };
-    for (checkpoint, in_time, late) in [
-        (Checkpoint::Unknown, "ReleaseCheckpoint", "ReleaseCheckpoint"),
-        (Checkpoint::Made(since), "CreateSnapshot", "ReleaseCheckpoint"),
-        (Checkpoint::Made(before), "StrikeRelease", "StrikeRelease"),
-        (Checkpoint::Unmade, "StrikeRelease", "StrikeRelease"),
-    ] {
-        check(checkpoint, false, in_time);
-        check(checkpoint, true, late);
-    }
 }
 
 #[test]
@@ -330,67 +306,6 @@ fn one_that_cannot_be_read_has_its_own_deadline_where_that_can_be_and_else_the_u
     // Who deletes it needs the database held no more.
     shown["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     check(&shown, 0, true);
-}
-
-#[test]
-fn a_debt_is_due_while_what_holds_the_database_may_be_ours() {
-    let (world, seen) = after(3);
-    let Ground::Serving { disk, held: Some(held) } = seen.ground else { panic!("{seen:?}") };
-    let (since, serving) = (held.since, |held| Ground::Serving { disk: disk.clone(), held });
-    let silent = Ground::Unclear("no answer".to_owned());
-    for (ground, checkpoint, expected) in [
-        (serving(Some(held)), Checkpoint::Unknown, Debt::Due),
-        (serving(Some(held)), Checkpoint::Made(since), Debt::Due),
-        (serving(Some(held)), Checkpoint::Unmade, Debt::Void),
-        (serving(None), Checkpoint::Unknown, Debt::Void),
-        (Ground::Stopped { disk: disk.clone(), wish: "1".to_owned() }, Checkpoint::Unknown, Debt::Void),
-        (Ground::Absent, Checkpoint::Unknown, Debt::Void),
-        (silent, Checkpoint::Unknown, Debt::Unclear("no answer".to_owned())),
-    ] {
-        let found = debt(&world.objects[0], &ground, checkpoint, seen.now);
-        assert_eq!(found, expected, "{ground:?} {checkpoint:?}");
-    }
-}
-
-#[test]
-fn a_checkpoint_that_began_when_nobody_asked_for_one_any_more_is_somebody_elses() {
-    let (world, seen) = after(3);
-    let Ground::Serving { disk, held: Some(Held { since, .. }) } = seen.ground else { panic!("{seen:?}") };
-    let mut object = world.objects[0].clone();
-    let made = object.metadata.creation_timestamp.clone().unwrap().0;
-    // In seconds: how long ago the object was made, and for how long the database has been held by then.
-    let found = |object: &QuestDBSnapshot, (age, held): (i64, i64), checkpoint: Checkpoint| {
-        let held = Held { since, age: jiff::SignedDuration::from_secs(held) };
-        let ground = Ground::Serving { disk: disk.clone(), held: Some(held) };
-        debt(object, &ground, checkpoint, made + jiff::SignedDuration::from_secs(age))
-    };
-    for (age, held, expected) in [
-        // Within its hour, and in time after it for a request that was on its way.
-        (3_000, 1, Debt::Due),
-        (3_900, 1, Debt::Due),
-        (3_901, 0, Debt::Void),
-        (90_000, 86_400, Debt::Due),
-        (90_000, 86_100, Debt::Due),
-        (90_000, 86_099, Debt::Void),
-        // The database's clock was set back.
-        (90_000, -1, Debt::Due),
-        (3_000, -3_600, Debt::Due),
-    ] {
-        assert_eq!(found(&object, (age, held), Checkpoint::Unknown), expected, "{age} {held}");
-        assert_eq!(
-            found(&object, (age, held), Checkpoint::Made(since)),
-            Debt::Due,
-            "we know that it is ours"
-        );
-    }
-    object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
-        made + jiff::SignedDuration::from_secs(60),
-    ));
-    for (age, held, expected) in
-        [(60, 0, Debt::Due), (360, 0, Debt::Due), (361, 0, Debt::Void), (3_000, 2_700, Debt::Due)]
-    {
-        assert_eq!(found(&object, (age, held), Checkpoint::Unknown), expected, "deleted: {age} {held}");
-    }
 }
 
 #[test]

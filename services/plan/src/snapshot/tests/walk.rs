@@ -9,7 +9,7 @@ use crate::snapshot::is_settled;
 const PASSES: usize = 200;
 
 /// Passes until the object is settled or gone; `disturb` happens before each pass whose step has that number.
-fn run(world: &mut World, of: usize, mut disturb: impl FnMut(&mut World, usize) -> Option<Fault>) {
+pub(super) fn run(world: &mut World, of: usize, mut disturb: impl FnMut(&mut World, usize) -> Option<Fault>) {
     for _ in 0..PASSES {
         if world.is_gone(of) || is_settled(&world.objects[of]) {
             return;

@@ -10,12 +10,14 @@ use resources::names::snapshot::{FINALIZER, IDENTITY, RELEASE_OWED};
 use resources::{CopyPolicy, QuestDBSnapshot, QuestDBSnapshotSpec, SnapshotPhase};
 
 use crate::snapshot::{
-    Checkpoint, Disk, Ground, Held, Plan, Seen, Step, comes_before, identity, owes, plan, rests_on_database,
-    status,
+    Checkpoint, Disk, Ground, Held, Known, Plan, Requests, Seen, Step, comes_before, identity, owes, plan,
+    rests_on_database, status,
 };
 
 /// How long EC2 may take to show what was asked of it.
 const LAG: i64 = 30;
+/// How long a request to QuestDB may be under way when nobody hears of it.
+const UNDER_WAY: i64 = 300;
 /// Seconds from one look to the next.
 const TICK: i64 = 5;
 /// Seconds that EBS takes.
@@ -69,6 +71,16 @@ pub(super) struct Copy {
     pub(super) deleted: bool,
 }
 
+/// What the process remembers of an object.
+#[derive(Clone, Copy)]
+struct Memory {
+    checkpoint: Checkpoint,
+    /// When QuestDB was last silent to somebody who waits for a checkpoint that was asked for.
+    unanswered: Option<Timestamp>,
+    /// When it last asked EC2 for something.
+    asked: Timestamp,
+}
+
 pub(super) struct World {
     pub(super) now: Timestamp,
     pub(super) objects: Vec<QuestDBSnapshot>,
@@ -80,8 +92,13 @@ pub(super) struct World {
     pub(super) stopped: Option<u64>,
     pub(super) absent: bool,
     pub(super) silent_until: Option<Timestamp>,
-    /// What the process remembers, by object: its checkpoint, and when it last asked EC2 for something.
-    memory: Vec<(Checkpoint, Timestamp)>,
+    /// By object.
+    memory: Vec<Memory>,
+    took_over: Timestamp,
+    /// How late the next request for a checkpoint arrives, whose answer nobody hears.
+    pub(super) late_by: Option<SignedDuration>,
+    /// When it does.
+    arrives: Option<Timestamp>,
     /// Objects that are not looked at again until they change.
     asleep: Vec<bool>,
     /// How late EC2 shows a copy.
@@ -98,7 +115,10 @@ impl World {
         let objects: Vec<_> = names.iter().map(|name| object(name, now)).collect();
         let long_ago = now - SignedDuration::from_hours(1);
         Self {
-            memory: vec![(Checkpoint::Unknown, long_ago); objects.len()],
+            memory: vec![forgotten(long_ago); objects.len()],
+            took_over: long_ago,
+            late_by: None,
+            arrives: None,
             asleep: vec![false; objects.len()],
             now,
             objects,
@@ -122,15 +142,26 @@ impl World {
                 && copy.visible <= self.now
                 && copy.shown.tags.get(key::SNAPSHOT) == identity(object)
         };
-        let (checkpoint, asked) = self.memory[of];
+        let asked = self.memory[of].asked;
         Seen {
             ground: self.ground(),
             copies: self.copies.iter().filter(mine).map(|copy| self.show(copy)).collect(),
             conclusive: self.now.duration_since(asked) >= SignedDuration::from_secs(LAG),
             before: comes_before(object, &self.objects).and_then(|one| one.metadata.name.clone()),
-            checkpoint,
+            known: self.known(of),
             now: self.now,
         }
+    }
+
+    fn known(&self, of: usize) -> Known {
+        let Memory { checkpoint, unanswered, .. } = self.memory[of];
+        let is_recent = |at: Timestamp| self.now.duration_since(at) < SignedDuration::from_secs(UNDER_WAY);
+        let requests = match unanswered {
+            Some(at) if is_recent(at) => Requests::Unanswered,
+            None if checkpoint == Checkpoint::Unknown && is_recent(self.took_over) => Requests::Unknown,
+            _ => Requests::Answered,
+        };
+        Known { checkpoint, requests }
     }
 
     fn show(&self, copy: &Copy) -> VolumeSnapshot {
@@ -155,9 +186,7 @@ impl World {
         match (self.absent, self.stopped) {
             (true, _) => Ground::Absent,
             (_, Some(wish)) => Ground::Stopped { disk, wish: wish.to_string() },
-            _ if self.silent_until.is_some_and(|until| self.now < until) => {
-                Ground::Unclear("QuestDB does not answer".to_owned())
-            }
+            _ if self.is_silent() => Ground::Unclear("QuestDB does not answer".to_owned()),
             _ => Ground::Serving {
                 disk,
                 held: self.held_since.map(|since| Held { since, age: self.now.duration_since(since) }),
@@ -169,6 +198,9 @@ impl World {
     pub(super) fn pass(&mut self, of: usize, fault: Option<Fault>) -> Plan {
         assert!(!self.asleep[of], "nobody would look at it again: {:?}", self.objects[of].status);
         let mut seen = self.seen(of);
+        if seen.known.requests == Requests::Unanswered && self.is_silent() {
+            self.memory[of].unanswered = Some(self.now);
+        }
         if !rests_on_database(&self.objects[of], &seen.copies) {
             let informed = plan(&self.objects[of], &seen);
             seen.ground = Ground::Unclear("nobody asked".to_owned());
@@ -178,7 +210,8 @@ impl World {
         self.asleep[of] = plan.settled;
         self.objects[of].status = Some(status(&self.objects[of], &seen, &plan, None));
         if let Some(step) = plan.step.clone() {
-            let theirs = self.is_theirs() && self.memory[of].0 != Checkpoint::Unknown;
+            let is_known = seen.known.checkpoint != Checkpoint::Unknown;
+            let theirs = self.is_theirs() && is_known && seen.known.requests == Requests::Answered;
             assert!(!theirs || step != Step::Release, "somebody else's checkpoint is to be released");
             self.steps.push(step.name());
             self.act(of, &step, fault);
@@ -190,7 +223,7 @@ impl World {
         match fault {
             Some(Fault::RequestLost) => {
                 // Whoever hears nothing has to think that it was done.
-                self.memory[of].1 = self.now;
+                self.memory[of].asked = self.now;
                 self.in_doubt(of, step);
                 return;
             }
@@ -201,15 +234,15 @@ impl World {
             Some(Fault::Silence) => self.silent_until = Some(self.now + SignedDuration::from_secs(90)),
             _ => {}
         }
-        let silent = self.silent_until.is_some_and(|until| self.now < until);
-        if silent && matches!(step, Step::Checkpoint | Step::Release) {
+        if self.is_silent() && matches!(step, Step::Checkpoint | Step::Release) {
             self.in_doubt(of, step);
         } else {
             self.carry_out(of, step, fault == Some(Fault::AnswerLost));
         }
         match fault {
             Some(Fault::Crash) => {
-                self.memory.iter_mut().for_each(|memory| *memory = (Checkpoint::Unknown, self.now));
+                self.took_over = self.now;
+                self.memory.fill(forgotten(self.now));
             }
             Some(Fault::RestartAfter) => self.held_since = None,
             Some(Fault::Wiped) => self.wipe(of),
@@ -231,8 +264,13 @@ impl World {
     /// Nobody heard what became of a step.
     fn in_doubt(&mut self, of: usize, step: &Step) {
         if matches!(step, Step::Checkpoint) {
-            self.memory[of].0 = Checkpoint::Unknown;
+            self.memory[of].checkpoint = Checkpoint::Unknown;
+            self.memory[of].unanswered = Some(self.now);
         }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.silent_until.is_some_and(|until| self.now < until)
     }
 
     fn carry_out(&mut self, of: usize, step: &Step, unheard: bool) {
@@ -247,14 +285,20 @@ impl World {
             }
             Step::Owe => {
                 self.objects[of].metadata.finalizers.get_or_insert_default().push(RELEASE_OWED.to_owned());
-                self.memory[of].0 = if unheard { Checkpoint::Unknown } else { Checkpoint::Unmade };
+                self.memory[of].unanswered = None;
+                self.memory[of].checkpoint = if unheard { Checkpoint::Unknown } else { Checkpoint::Unmade };
             }
             Step::Checkpoint => {
                 assert!(self.objects.iter().filter(|one| owes(one)).count() == 1, "nobody owes it");
+                if let Some(late) = self.late_by.take() {
+                    self.arrives = Some(self.now + late);
+                    self.in_doubt(of, step);
+                    return;
+                }
                 // QuestDB refuses a second one.
                 if self.held_since.is_none() {
                     self.held_since = Some(self.now);
-                    self.memory[of].0 = Checkpoint::Made(self.now);
+                    self.made(of);
                 }
                 if unheard {
                     self.in_doubt(of, step);
@@ -262,14 +306,15 @@ impl World {
             }
             Step::Begin(new) => self.begin(of, new),
             Step::Trust(id) => {
-                self.memory[of].1 = self.now;
+                self.memory[of].asked = self.now;
                 let copy = self.copy(id);
                 copy.shown.tags = std::mem::take(&mut copy.shown.tags).with(key::CONSISTENT, "true");
             }
             Step::Release => self.held_since = None,
             Step::Strike => {
                 assert!(self.is_free(), "a debt is struck while the database is held");
-                self.memory[of].0 = Checkpoint::Unknown;
+                self.memory[of].checkpoint = Checkpoint::Unknown;
+                self.memory[of].unanswered = None;
                 self.drop_finalizer(of, RELEASE_OWED);
             }
             Step::Discard(id) => {
@@ -281,8 +326,17 @@ impl World {
         }
     }
 
+    /// QuestDB says that it made one. What a process before this one asked for may still come.
+    fn made(&mut self, of: usize) {
+        let memory = &mut self.memory[of];
+        if memory.checkpoint == Checkpoint::Unknown {
+            memory.unanswered.get_or_insert(self.took_over);
+        }
+        memory.checkpoint = Checkpoint::Made(self.now);
+    }
+
     fn begin(&mut self, of: usize, new: &NewSnapshot) {
-        self.memory[of].1 = self.now;
+        self.memory[of].asked = self.now;
         self.serial += 1;
         let id = format!("snap-{:03}", self.serial);
         let at = u64::try_from(self.now.as_second()).unwrap();
@@ -308,9 +362,9 @@ impl World {
     /// Something that was asked for before and arrives only now.
     pub(super) fn arrive(&mut self, tags: Tags) {
         let new = NewSnapshot { volume: "vol-1".into(), description: String::new(), tags };
-        let asked = self.memory[0].1;
+        let asked = self.memory[0].asked;
         self.begin(0, &new);
-        self.memory[0].1 = asked;
+        self.memory[0].asked = asked;
     }
 
     /// Somebody copies what there is with its tags, by `CopySnapshot`; whether there was anything.
@@ -356,6 +410,19 @@ impl World {
             self.held_since = self.held_since.filter(|_| !self.is_theirs());
             self.foreign = None;
         }
+        if self.arrives.is_some_and(|at| at <= self.now) && !self.is_silent() {
+            self.arrives = None;
+            // QuestDB refuses a second one.
+            self.held_since.get_or_insert(self.now);
+        }
+    }
+
+    /// Nobody looks any more; what is under way arrives.
+    pub(super) fn let_arrive(&mut self) {
+        while self.arrives.is_some() {
+            self.tick();
+        }
+        self.check();
     }
 
     pub(super) fn wipe(&mut self, of: usize) {
@@ -397,6 +464,11 @@ impl World {
         let owed = self.objects.iter().any(owes);
         assert!(self.is_free() || owed, "the database is held and nobody owes its release");
     }
+}
+
+/// What a process remembers that has begun then.
+const fn forgotten(began: Timestamp) -> Memory {
+    Memory { checkpoint: Checkpoint::Unknown, unanswered: None, asked: began }
 }
 
 fn object(name: &str, now: Timestamp) -> QuestDBSnapshot {

@@ -18,7 +18,7 @@ use resources::names::snapshot::{FINALIZER, IDENTITY};
 use super::model::{Refusal, World};
 use crate::fixture::validated;
 use crate::snapshot::{
-    Checkpoint, Disk, Ground, Seen, Step, identity, is_settled, last_copy_of, plan, status, unrestored,
+    Disk, Ground, Known, Seen, Step, identity, is_settled, last_copy_of, plan, status, unrestored,
 };
 use crate::{Evidence, Observed, Validated, copies_to_look_at, serves_as, understates};
 
@@ -147,7 +147,7 @@ impl World {
             copies: self.copied.iter().filter(mine).map(|copy| copy.shown.clone()).collect(),
             conclusive: true,
             before: Some("one that has waited for longer".to_owned()),
-            checkpoint: Checkpoint::Unknown,
+            known: Known::default(),
             now: self.now,
         };
         let planned = plan(order, &seen);
