@@ -220,9 +220,10 @@ async fn snapshots(context: &Arc<Context>, stop: &CancellationToken) {
 
 async fn schedules(context: &Arc<Context>, stop: &CancellationToken) {
     let Side { schedules: kind, .. } = &context.side;
-    let shared = Arc::new(Schedules { context: Arc::clone(context) });
+    let shared = Arc::new(Schedules::new(Arc::clone(context)));
     let memories = Arc::new(Memories::default());
     let (measures, memory) = (context.measures.of("questdbsnapshotschedule"), Arc::clone(&memories));
+    let passes = Arc::clone(&shared);
     let take = move |resource: Arc<QuestDBSnapshotSchedule>| {
         let (shared, measures) = (Arc::clone(&shared), measures.clone());
         let memories = Arc::clone(&memories);
@@ -233,7 +234,11 @@ async fn schedules(context: &Arc<Context>, stop: &CancellationToken) {
         .boxed()
     };
     let known = context.side.schedules_known();
-    serve(kind, known, stop, take, |uids| memory.retain(|uid| uids.contains(uid))).await;
+    let keep = |uids: &HashSet<String>| {
+        memory.retain(|uid| uids.contains(uid));
+        passes.retain(|uid| uids.contains(uid));
+    };
+    serve(kind, known, stop, take, keep).await;
 }
 
 /// Takes turns once it is `known` what there is. `keep` forgets all but these objects, by uid.

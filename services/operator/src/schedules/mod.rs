@@ -3,11 +3,11 @@
 //! *Invariant:* a snapshot, whose copy may go with it, is removed only by a schedule that the API server, asked right before, still has,
 //! and as it was when that was decided.
 
-mod refusals;
+mod removals;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cloud::{Select, SnapshotId};
 use jiff::Timestamp;
@@ -18,7 +18,7 @@ use plan::snapshot;
 use resources::names::snapshot::LABEL_SCHEDULE;
 use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleStatus};
 
-use self::refusals::Refusals;
+use self::removals::{MOST_SLOW, Removals, Trouble, Weight, weight};
 use crate::context::Context;
 use crate::error::Error;
 use crate::metrics::MISSED;
@@ -36,9 +36,38 @@ const STEP: &str = "operator.schedule.step";
 /// What passes over schedules share.
 pub(crate) struct Schedules {
     pub(crate) context: Arc<Context>,
+    removals: Removals,
+}
+
+/// What a pass is over.
+struct Look<'a> {
+    resource: &'a QuestDBSnapshotSchedule,
+    own: &'a [&'a QuestDBSnapshot],
+    due: Due,
+    now: Timestamp,
+}
+
+/// How the removals of a pass went.
+#[derive(Clone, Copy, Debug, Default)]
+struct Removed {
+    /// Whether there were any.
+    tried: bool,
+    /// Whether one went wrong.
+    failed: bool,
+    /// Whether some were left to the next pass.
+    left: bool,
 }
 
 impl Schedules {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Self { context, removals: Removals::default() }
+    }
+
+    /// Keeps in mind only these.
+    pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
+        self.removals.retain(known);
+    }
+
     /// One pass.
     pub(crate) async fn pass(&self, resource: &QuestDBSnapshotSchedule) -> Result<Next, Error> {
         if resource.metadata.deletion_timestamp.is_some() {
@@ -55,55 +84,102 @@ impl Schedules {
             }
         };
         let mut due = schedule::due(resource, &clock, &all_of(&found), now);
+        let mut tried = self.removals.to_try(uid_of(resource), &due.remove, Instant::now());
         let mut looked = Ok(());
-        if !due.remove.is_empty() {
+        if !tried.is_empty() {
             // What is kept instead has to be there.
             looked = self.mark_gone(&mut found, now).await;
             due = schedule::due(resource, &clock, &all_of(&found), now);
-            self.keep_awaited(resource, &found, &mut due);
         }
-        if looked.is_err() {
-            due.remove.clear();
-        }
+        self.keep_awaited(resource, &found, &mut due);
+        tried.retain(|name| looked.is_ok() && due.remove.contains(name));
+        self.removals.keep(uid_of(resource), &due.remove);
         let own = all_of(&found);
         // First: what may not be made for want of room is made once there is some. What may not be removed keeps nothing from being made.
-        let removed = self.remove_surplus(resource, &own, &due).await;
+        let removed = self.remove_surplus(resource, &own, &tried).await;
         let made = self.make(resource, &due).await;
         let is_made = made.is_ok();
-        if let Err(error) = made.and(removed).and(looked) {
-            if !error.is_conflict() {
-                let text = error.stable();
-                let left = Due { create: due.create.filter(|_| !is_made), ..due };
-                self.report(resource, &schedule::failed(resource, &own, &left, &text, now)).await?;
-                self.context.events.wrong(resource, "ScheduleFailed", text).await;
+        let mut look = Look { resource, own: &own, due, now };
+        match made.and(looked).and(removed) {
+            Ok(removed) => self.conclude(&look, removed).await,
+            Err(error) => {
+                look.due.create.take_if(|_| is_made);
+                self.tell_failure(&look, &error).await?;
+                Err(error)
             }
-            return Err(error);
         }
-        self.report(resource, &schedule::status(resource, &own, Ok(&due), now)).await?;
-        if let Due { let_pass: true, held_back: Some(why), .. } = &due {
-            // The report's next word is of the next time, which comes at once.
-            self.context.measures.snapshot(MISSED);
-            self.context.events.wrong(resource, "SnapshotMissed", why.clone()).await;
-        }
-        let acted = due.create.is_some() || !due.remove.is_empty();
-        Ok(if acted { Next::Soon(AFTER_STEP) } else { Next::Rest(until(&due, now)) })
     }
 
-    /// Removes what is due. What one may not be removed for keeps no other; the first refusal is told.
+    /// Says what could not be done of what is left to do.
+    async fn tell_failure(&self, left: &Look<'_>, error: &Error) -> Result<(), Error> {
+        let Look { resource, own, due, now } = left;
+        if error.is_conflict() {
+            return Ok(());
+        }
+        let text = error.stable();
+        self.report(resource, &schedule::failed(resource, own, due, &text, *now)).await?;
+        self.context.events.wrong(*resource, "ScheduleFailed", text).await;
+        Ok(())
+    }
+
+    /// Says how it stands after what was due was done, but for what could not be removed; when to look again.
+    async fn conclude(&self, look: &Look<'_>, removed: Removed) -> Result<Next, Error> {
+        let Look { resource, own, due, now } = look;
+        let trouble = self.removals.trouble(uid_of(resource), Instant::now());
+        let status = match &trouble {
+            Some(trouble) => schedule::unremoved(resource, own, due, &trouble.text, *now),
+            None => schedule::status(resource, own, Ok(due), *now),
+        };
+        self.report(resource, &status).await?;
+        if let Some(trouble) = trouble.as_ref().filter(|_| removed.failed) {
+            self.context.events.wrong(*resource, "ScheduleFailed", trouble.text.clone()).await;
+        }
+        if let Due { let_pass: true, held_back: Some(why), .. } = due {
+            // The report's next word is of the next time, which comes at once.
+            self.context.measures.snapshot(MISSED);
+            self.context.events.wrong(*resource, "SnapshotMissed", why.clone()).await;
+        }
+        if let Some(Trouble { lasting, category, again, .. }) = trouble {
+            let delay = if removed.left { AFTER_STEP } else { again.max(AFTER_STEP).min(until(due, *now)) };
+            return Ok(Next::Failed { delay, lasting, category });
+        }
+        let acted = due.create.is_some() || removed.tried;
+        Ok(if acted { Next::Soon(AFTER_STEP) } else { Next::Rest(until(due, *now)) })
+    }
+
+    /// Removes these. What one may not be removed for keeps no other; an error is one of which all of them would come to nothing.
     async fn remove_surplus(
         &self,
         resource: &QuestDBSnapshotSchedule,
         own: &[&QuestDBSnapshot],
-        due: &Due,
-    ) -> Result<(), Error> {
-        let mut refusals = Refusals::default();
-        for name in &due.remove {
-            match self.remove(resource, own, name).await {
-                Ok(()) => done(resource).await,
-                Err(error) => refusals.note(error)?,
+        tried: &[String],
+    ) -> Result<Removed, Error> {
+        let (uid, mut slow) = (uid_of(resource), 0);
+        let mut removed = Removed { tried: !tried.is_empty(), ..Removed::default() };
+        for name in tried {
+            let Err(error) = self.remove(resource, own, name).await else {
+                self.removals.done(uid, name);
+                done(resource).await;
+                continue;
+            };
+            let weight = weight(&error);
+            // That the schedule has changed says nothing of the snapshot.
+            if !error.is_conflict() || weight == Weight::One {
+                let moment = (Instant::now(), runtime::backoff::random_share());
+                self.removals.failed(uid, name, &error, moment);
+            }
+            if weight == Weight::All {
+                return Err(error);
+            }
+            let error = runtime::telemetry::chain(&error);
+            tracing::warn!(error, "could not remove QuestDBSnapshot {name}");
+            removed.failed = true;
+            slow += usize::from(weight == Weight::Slow);
+            if slow == MOST_SLOW {
+                return Ok(Removed { left: true, ..removed });
             }
         }
-        refusals.take()
+        Ok(removed)
     }
 
     async fn make(&self, resource: &QuestDBSnapshotSchedule, due: &Due) -> Result<(), Error> {
@@ -237,6 +313,10 @@ fn check_current(seen: &QuestDBSnapshotSchedule, now: Option<&QuestDBSnapshotSch
     Err(Error::Stale {
         what: "the schedule changed, or went, before a snapshot was removed by it".to_owned(),
     })
+}
+
+fn uid_of(resource: &QuestDBSnapshotSchedule) -> &str {
+    resource.metadata.uid.as_deref().unwrap_or_default()
 }
 
 /// Where a test may end the process: right after a write.

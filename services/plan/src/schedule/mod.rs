@@ -23,7 +23,7 @@ use resources::{
 pub use clock::{Clock, Error};
 
 use crate::Goal;
-use crate::report::conditions::{no, put, yes};
+use crate::report::conditions::{Word, no, put, yes};
 
 /// Snapshots that failed are kept for people to look at, and no more than this many.
 const FAILED: usize = 3;
@@ -31,6 +31,8 @@ const FAILED: usize = 3;
 const SKEW: SignedDuration = SignedDuration::from_hours(1);
 /// How long after its time a snapshot may still be begun: its deadline is no longer.
 const LATEST_BEGIN: SignedDuration = SignedDuration::from_hours(24);
+/// What is said while some that are due to be removed could not be.
+const UNREMOVED: &str = "snapshots that retention does not keep could not be removed";
 
 /// What is to be done for a schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -261,7 +263,7 @@ pub fn failed(
     status.next_time = due.next.map(Time);
     let what = match due.create {
         Some(time) => format!("the snapshot for {time} could not be made or what it replaces removed"),
-        None => "snapshots that retention does not keep could not be removed".to_owned(),
+        None => UNREMOVED.to_owned(),
     };
     // One that was let pass is told by who notes it.
     if due.create.is_none() && !due.let_pass {
@@ -272,6 +274,19 @@ pub fn failed(
     status
 }
 
+/// What is said of a schedule after a pass that did what was due, but for snapshots that could not be removed: of each of these it is
+/// remembered elsewhere when it is tried again.
+pub fn unremoved(
+    schedule: &QuestDBSnapshotSchedule,
+    own: &[&QuestDBSnapshot],
+    due: &Due,
+    failure: &str,
+    now: Timestamp,
+) -> QuestDBSnapshotScheduleStatus {
+    let text = format!("{UNREMOVED}, and it is tried again: {failure}");
+    told(schedule, own, Some(due), no("Failed", &text), now)
+}
+
 /// What is said of a schedule after a pass.
 pub fn status(
     schedule: &QuestDBSnapshotSchedule,
@@ -279,19 +294,29 @@ pub fn status(
     due: Result<&Due, &Error>,
     now: Timestamp,
 ) -> QuestDBSnapshotScheduleStatus {
-    let generation = schedule.metadata.generation.unwrap_or_default();
-    let mut status = schedule.status.clone().unwrap_or_default();
-    status.observed_generation = Some(generation);
     let word = match due {
         Err(error) => no("Invalid", &format!("{error}. Nothing is taken: correct the spec")),
         Ok(_) if schedule.spec.suspend => no("Suspended", "nothing is taken and nothing removed"),
         Ok(Due { held_back: Some(why), .. }) => yes("HeldBack", why),
         Ok(_) => yes("Scheduled", "snapshots are taken by the clock"),
     };
+    told(schedule, own, due.ok(), word, now)
+}
+
+fn told(
+    schedule: &QuestDBSnapshotSchedule,
+    own: &[&QuestDBSnapshot],
+    due: Option<&Due>,
+    word: Word,
+    now: Timestamp,
+) -> QuestDBSnapshotScheduleStatus {
+    let generation = schedule.metadata.generation.unwrap_or_default();
+    let mut status = schedule.status.clone().unwrap_or_default();
+    status.observed_generation = Some(generation);
     put(&mut status.conditions, condition::READY, word, (generation, now));
-    let next = due.ok().filter(|_| !schedule.spec.suspend).and_then(|due| due.next);
+    let next = due.filter(|_| !schedule.spec.suspend).and_then(|due| due.next);
     status.next_time = next.map(Time);
-    if let Ok(due) = due {
+    if let Some(due) = due {
         note(&mut status, schedule, own, due);
         let kept = newest_first(own, SnapshotPhase::Succeeded);
         let kept =

@@ -1,5 +1,7 @@
 //! The table of schedules: clocks and their zones, missed times, overlap, retention.
 
+mod failed;
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
@@ -362,57 +364,6 @@ fn the_status_tells_what_is_next() {
     let wrong = Error::Never { text: "x".to_owned() };
     let told = status(&schedule, &[], Err(&wrong), now);
     assert_eq!((told.conditions[0].status.as_str(), told.next_time), ("False", None));
-}
-
-#[test]
-fn what_could_not_be_done_is_told_until_it_can_and_its_time_waits() {
-    let mut schedule = schedule(&json!({}));
-    schedule.metadata.generation = Some(3);
-    let now = at("2026-01-01T05:00:00Z");
-    let due = decide(&schedule, &[], "2026-01-01T05:00:00Z");
-    schedule.status = Some(failed(&schedule, &[], &due, "make a snapshot: forbidden", now));
-    let told = schedule.status.clone().unwrap();
-    let ready = &told.conditions[0];
-    assert_eq!(
-        (ready.type_.as_str(), ready.status.as_str(), ready.reason.as_str()),
-        ("Ready", "False", "Failed")
-    );
-    let words = "the snapshot for 2026-01-01T05:00:00Z could not be made";
-    assert!(
-        ready.message.starts_with(words) && ready.message.ends_with(": make a snapshot: forbidden"),
-        "{ready:?}"
-    );
-    assert_eq!((ready.observed_generation, told.observed_generation), (Some(3), Some(3)));
-    assert_eq!((told.last_time, told.last_snapshot), (None, None));
-    let again = decide(&schedule, &[], "2026-01-01T05:10:00Z");
-    assert_eq!(again.create, due.create, "its time is not let pass");
-    let later = at("2026-01-01T05:10:00Z");
-    assert_eq!(
-        failed(&schedule, &[], &again, "make a snapshot: forbidden", later),
-        schedule.status.clone().unwrap()
-    );
-    let after = status(&schedule, &[], Ok(&again), later);
-    assert_eq!(
-        (after.conditions[0].status.as_str(), after.conditions[0].reason.as_str()),
-        ("True", "Scheduled")
-    );
-    assert_eq!(after.conditions.len(), 1);
-}
-
-#[test]
-fn what_was_made_is_noted_although_something_else_could_not_be_done() {
-    let schedule = schedule(&json!({ "startingDeadlineSeconds": 600 }));
-    // One that is let pass is noted by the pass that tells of it; before the first there is nothing to note.
-    for (time, is_made) in [("05:00", true), ("05:00", false), ("05:30", false), ("00:30", false)] {
-        let now = format!("2026-01-01T{time}:00Z");
-        let mut due = decide(&schedule, &[], &now);
-        due.create = due.create.filter(|_| !is_made);
-        let told = failed(&schedule, &[], &due, "remove a snapshot: forbidden", at(&now));
-        assert_eq!(told.last_time, is_made.then(|| Time(at(&now))), "{time}");
-    }
-    let (now, own) = ("2026-01-01T05:05:00Z", [made(&schedule, "2026-01-01T05:00:00Z", SUCCEEDED)]);
-    let told = failed(&schedule, &[&own[0]], &decide(&schedule, &own, now), "forbidden", at(now));
-    assert_eq!(told.last_snapshot.as_deref(), Some("hourly-202601010500"));
 }
 
 fn phases() -> impl Strategy<Value = Option<SnapshotPhase>> {

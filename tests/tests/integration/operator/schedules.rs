@@ -207,6 +207,52 @@ async fn one_that_may_not_be_removed_keeps_no_other() {
     stage.end(operator).await;
 }
 
+/// As many as are tried in a pass, by a webhook that does not answer, say; the oldest comes after them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn removals_that_go_wrong_keep_no_other() {
+    let stage = Stage::new().await;
+    let subject = &stage.subject;
+    let lease = subject.rig.lease().await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
+    let kubeconfig = front.kubeconfig(&testkit::scratch());
+    let stuck = ["clock-202601010200", "clock-202601010300", "clock-202601010400"];
+    front.set(move |seen| {
+        let is_stuck = |name: &&str| seen.about().ends_with(*name);
+        let fails = seen.method == Method::DELETE && stuck.iter().any(is_stuck);
+        if fails { Act::Answer(500, None) } else { Act::Pass }
+    });
+    let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[]);
+    taken_before(subject).await;
+    for hour in ["03", "04", "05"] {
+        let name = make_earlier(subject, "clock", hour).await;
+        settled(subject, &name, SnapshotPhase::Succeeded).await;
+    }
+    make_schedule(subject, "clock", 1).await;
+    eventually(2 * PATIENCE, "the oldest gone", async || {
+        api(subject).get_opt("clock-202601010100").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    eventually(PATIENCE, "a word about what could not be removed", async || {
+        let status = schedules(subject).get("clock").await.unwrap().status?;
+        let ready = status.conditions.into_iter().find(|one| one.type_ == "Ready")?;
+        let names_one = ready.message.contains(stuck[0]) && ready.message.ends_with("2 more");
+        (ready.reason == "Failed" && names_one).then_some(())
+    })
+    .await;
+    for name in stuck {
+        assert_eq!(api(subject).get(name).await.unwrap().metadata.deletion_timestamp, None);
+        api(subject).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    eventually(PATIENCE, "all of them gone", async || {
+        let left = api(subject).list(&ListParams::default()).await.unwrap().items;
+        left.iter()
+            .all(|one| !stuck.iter().any(|name| one.metadata.name.as_deref() == Some(*name)))
+            .then_some(())
+    })
+    .await;
+    stage.end(operator).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_database_is_still_to_begin_with_stays() {
     let stage = Stage::new().await;
