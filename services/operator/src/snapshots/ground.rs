@@ -50,6 +50,7 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
         return Ok(Look { ground, door: None, blind: None });
     };
     let owes = plan::snapshot::owes(resource);
+    let overdue = snapshots.is_overdue(resource);
     let misread = plan::misread(&database).map(|what| format!("of QuestDB {name}: {what}"));
     if let Some(what) = misread.as_ref().filter(|_| !owes) {
         return Ok(Look::unclear(what));
@@ -62,7 +63,6 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
     match (way(plan::snapshot::last_copy_of(resource), owes, pod.as_ref()), misread) {
         // The answer of its process is enough to let it go, and nothing new may rest on what cannot be read in whole.
         (Way::Serving(pod), misread) => {
-            let overdue = snapshots.is_overdue(resource);
             let look = serving(snapshots, (&database, &subject), pod, (owes, overdue)).await?;
             let blind = look.blind.or_else(|| misread.map(|what| Error::Definition { what }));
             Ok(Look { blind, ..look })
@@ -70,7 +70,7 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
         (_, Some(what)) => Ok(Look::unclear(what)),
         (Way::Shut, None) => Ok(Look::unclear(format!("QuestDB {name} still has its pod"))),
         (Way::Ended(number), None) => ended::look(snapshots, &database, number).await,
-        (Way::Stopped, None) => stopped(snapshots, &database, &subject).await,
+        (Way::Stopped, None) => stopped(snapshots, (&database, &subject), (owes, overdue)).await,
     }
 }
 
@@ -185,20 +185,39 @@ pub(super) fn is_apart(volume: &Volume, machine: Option<&InstanceId>) -> Option<
     })
 }
 
-/// Stopped is what a wish asked for and the report says was reached, and what the API server and EC2 say now.
-async fn stopped(snapshots: &Snapshots, database: &QuestDB, subject: &Subject) -> Result<Look, Error> {
+/// Stopped is what a wish asked for and the report says was reached, and what the API server and EC2 say now. EC2 is not waited for where
+/// a release that is owed is `overdue`.
+async fn stopped(
+    snapshots: &Snapshots,
+    (database, subject): (&QuestDB, &Subject),
+    (owes, overdue): (bool, bool),
+) -> Result<Look, Error> {
     if !is_stopped(database) {
         return Ok(Look::unclear(format!("QuestDB {} has no pod and is not paused", subject.name)));
     }
-    let (disk, volume) = match disk(snapshots, database, subject).await? {
-        Ok(found) => found,
+    let found = hear(overdue, disk(snapshots, database, subject)).await;
+    stopped_with(found, (database, subject), owes)
+}
+
+/// The same, by what EC2 tells of the disk. Where a release is owed that no process is left is enough, whatever became of the disk: it
+/// may have been destroyed, and its resource be there for long.
+pub(super) fn stopped_with(
+    found: Result<Result<(Disk, Volume), String>, Error>,
+    (database, subject): (&QuestDB, &Subject),
+    owes: bool,
+) -> Result<Look, Error> {
+    let free = |(disk, volume): (Disk, Volume)| match is_held(&volume) {
+        Some(why) => Err(why),
+        None => Ok((disk, volume)),
+    };
+    let found = found.map(|found| found.and_then(free));
+    let found = if owes { found } else { Ok(found?) };
+    let (disk, blind) = match known(found, owes, || reported(database, subject)) {
+        Ok(known) => known,
         Err(why) => return Ok(Look::unclear(why)),
     };
-    if let Some(why) = is_held(&volume) {
-        return Ok(Look::unclear(why));
-    }
     let wish = format!("{}:{}", subject.uid, database.metadata.generation.unwrap_or_default());
-    Ok(Look { ground: Ground::Stopped { disk, wish }, door: None, blind: None })
+    Ok(Look { ground: Ground::Stopped { disk, wish }, door: None, blind })
 }
 
 /// Whether the report says so of the very wish that there is.

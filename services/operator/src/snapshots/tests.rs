@@ -1,5 +1,7 @@
 //! What keeps a disk from being copied: each guard has a row that only it refuses.
 
+mod stopped;
+
 use std::sync::Arc;
 
 use cloud::{
