@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use cloud::{Error as AwsError, NewSnapshot, SnapshotId, Tags, key};
+use cloud::{Disposition, Error as AwsError, NewSnapshot, SnapshotId, Tags, key};
 use kube::Api;
 use kube::api::ListParams;
 use plan::snapshot::{Step, identity, owes};
@@ -150,7 +150,7 @@ async fn begin(snapshots: &Snapshots, resource: &QuestDBSnapshot, new: &NewSnaps
     if answer.as_ref().err().is_none_or(AwsError::outcome_unknown) {
         snapshots.memories.asked(uid(resource));
     }
-    answer.map(|_| Done::Elsewhere).map_err(Error::aws("begin the snapshot"))
+    heard(snapshots, resource, answer, "begin the snapshot")
 }
 
 async fn trust(snapshots: &Snapshots, resource: &QuestDBSnapshot, id: &SnapshotId) -> Result<Done, Error> {
@@ -158,7 +158,27 @@ async fn trust(snapshots: &Snapshots, resource: &QuestDBSnapshot, id: &SnapshotI
     snapshots.memories.asked(uid(resource));
     let tags = Tags::new().with(key::CONSISTENT, "true");
     let tagged = snapshots.context.cloud.create_tags(&[id.as_str()], &tags).await;
-    tagged.map(|()| Done::Elsewhere).map_err(Error::aws("mark the snapshot as trusted"))
+    if tagged.is_ok() {
+        snapshots.refusals.forget(uid(resource));
+    }
+    heard(snapshots, resource, tagged, "mark the snapshot as trusted")
+}
+
+/// What EC2 answered about a copy. What it refuses, and would refuse in a second too, is not asked for again at once: the database would
+/// stand still for that.
+fn heard<T>(
+    snapshots: &Snapshots,
+    resource: &QuestDBSnapshot,
+    answer: Result<T, AwsError>,
+    call: &'static str,
+) -> Result<Done, Error> {
+    let is_refused = answer.as_ref().err().is_some_and(|error| error.disposition() != Disposition::Retry);
+    let done = answer.map(|_| Done::Elsewhere).map_err(Error::aws(call));
+    if let (true, Err(error)) = (is_refused, &done) {
+        let moment = (Instant::now(), runtime::backoff::random_share());
+        snapshots.refusals.refused(uid(resource), error.stable(), moment);
+    }
+    done
 }
 
 async fn discard(snapshots: &Snapshots, resource: &QuestDBSnapshot, id: &SnapshotId) -> Result<Done, Error> {

@@ -9,6 +9,7 @@ mod copies;
 mod ended;
 mod ground;
 mod pace;
+mod refusals;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use self::checkpoints::Checkpoints;
 use self::copies::{Copies, There, hear};
 use self::ground::Look;
 use self::pace::Rests;
+use self::refusals::Refusals;
 use crate::context::Context;
 use crate::error::Error;
 use crate::memory::Memories;
@@ -42,6 +44,7 @@ pub(crate) struct Snapshots {
     /// Attempts and what was asked of EC2, by uid of the snapshot.
     pub(crate) memories: Memories,
     checkpoints: Checkpoints,
+    refusals: Refusals,
     /// One after the other looks whether nobody owes a release and writes down that it does.
     owing: Mutex<()>,
 }
@@ -54,6 +57,7 @@ impl Snapshots {
             copies: Copies::new(&context.cloud, &context.settings.cluster),
             rests: Rests::default(),
             checkpoints: Checkpoints::new(Instant::now(), context.questdb_lag),
+            refusals: Refusals::default(),
             context,
             memories,
             owing: Mutex::default(),
@@ -63,6 +67,7 @@ impl Snapshots {
     /// Keeps in mind only these.
     pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
         self.checkpoints.retain(&known);
+        self.refusals.retain(&known);
         self.rests.retain(&known);
         self.memories.retain(known);
     }
@@ -102,6 +107,7 @@ impl Snapshots {
             conclusive: unseen.is_none() && self.memories.shows_all(uid, looked, self.context.ec2_lag),
             before: before.and_then(|one| one.metadata.name.clone()),
             known: self.checkpoints.known(uid, looked),
+            refused: self.refusals.known(uid, looked),
             now: self.context.clock.now(),
         };
         let plan = snapshot::plan(resource, &seen);

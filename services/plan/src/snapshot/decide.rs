@@ -9,7 +9,7 @@ use super::debt::{Debt, debt, is_late};
 use super::lost::{COPY_LOST, told_copy};
 use super::{
     COPY_GONE, Checkpoint, Disk, Ground, Held, Plan, Seen, Step, WHOLE, gone_text, is_gone, is_held,
-    is_made_for, is_of_before, lost, owes,
+    is_made_for, is_of_before, lost, owes, refused,
 };
 
 /// Whether what is done next rests on the database, so that it has to be looked at. Nothing does while a copy that is
@@ -153,6 +153,13 @@ fn begin(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
     if is_late(resource, seen.now) && (seen.conclusive || owes(resource)) {
         return fail(resource, seen);
     }
+    if let Some(message) = refused::for_now(resource, seen) {
+        return if owes(resource) {
+            pay(resource, seen, under_way(resource), "CopyRefused", &message)
+        } else {
+            wait(under_way(resource), "CopyRefused", message)
+        };
+    }
     if let Some(copy) = provable(seen) {
         let message = "the copy has begun while the database stood still";
         return act(Step::Trust(copy.id.clone()), SnapshotPhase::Checkpointing, "Beginning", message);
@@ -265,14 +272,17 @@ fn obstacle(resource: &QuestDBSnapshot, seen: &Seen) -> String {
         (_, Ground::Absent) => format!("there is no QuestDB {}", resource.spec.database),
         (_, Ground::Unclear(what)) => what.clone(),
         // Nothing else holds it up.
-        (_, Ground::Ended { .. }) => "EC2 did not show that it had begun".to_owned(),
+        (_, Ground::Ended { .. }) => {
+            refused::obstacle(seen).unwrap_or_else(|| "EC2 did not show that it had begun".to_owned())
+        }
         (Some(other), _) => format!("QuestDBSnapshot {other} of the same database came first"),
         (None, Ground::Serving { held: Some(held), .. })
             if !owes(resource) || !seen.known.may_be_ours(held.since) =>
         {
             held_by_others(held.since)
         }
-        (None, _) => "the database did not stand still for long enough".to_owned(),
+        (None, _) => refused::obstacle(seen)
+            .unwrap_or_else(|| "the database did not stand still for long enough".to_owned()),
     }
 }
 

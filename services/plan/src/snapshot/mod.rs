@@ -28,6 +28,7 @@ mod debt;
 mod decide;
 mod known;
 mod lost;
+mod refused;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ pub use debt::{Debt, debt, is_overdue};
 pub use decide::{plan, rests_on_database};
 pub use known::{Checkpoint, Known, Requests};
 pub use lost::{left_out, told_copy};
+pub use refused::Refused;
 pub use report::{looked_after, status};
 pub use unrestored::unrestored;
 
@@ -62,6 +64,8 @@ pub struct Seen {
     pub before: Option<String>,
     /// What this process knows of the checkpoint that this snapshot may owe the release of.
     pub known: Known,
+    /// What EC2 refused last of what was asked of it for the copy, as far as this process knows.
+    pub refused: Option<Refused>,
     /// Now.
     pub now: Timestamp,
 }

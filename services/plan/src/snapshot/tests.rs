@@ -3,6 +3,8 @@
 mod brought_back;
 mod debt;
 mod lost;
+mod memory;
+mod refused;
 mod table;
 mod unrestored;
 mod walk;

@@ -23,7 +23,7 @@ pub(super) fn run(world: &mut World, of: usize, mut disturb: impl FnMut(&mut Wor
     panic!("not settled after {:?}: {:?}", world.steps, world.objects[of].status);
 }
 
-fn succeeded(world: &World) {
+pub(super) fn succeeded(world: &World) {
     assert_eq!(world.phase(0), Some(SnapshotPhase::Succeeded), "{:?}", world.steps);
     let [copy] = &world.living()[..] else { panic!("not one copy after {:?}", world.steps) };
     assert!(copy.whole);

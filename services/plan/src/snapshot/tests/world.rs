@@ -9,15 +9,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::names::snapshot::{FINALIZER, IDENTITY, RELEASE_OWED};
 use resources::{CopyPolicy, QuestDBSnapshot, QuestDBSnapshotSpec, SnapshotPhase};
 
+use super::memory::Memory;
 use crate::snapshot::{
-    Checkpoint, Disk, Ground, Held, Known, Plan, Requests, Seen, Step, comes_before, identity, owes, plan,
+    Checkpoint, Disk, Ground, Held, Plan, Requests, Seen, Step, comes_before, identity, owes, plan,
     rests_on_database, status,
 };
 
 /// How long EC2 may take to show what was asked of it.
 const LAG: i64 = 30;
-/// How long a request to QuestDB may be under way when nobody hears of it.
-const UNDER_WAY: i64 = 300;
 /// Seconds from one look to the next.
 const TICK: i64 = 5;
 /// Seconds that EBS takes.
@@ -71,16 +70,6 @@ pub(super) struct Copy {
     pub(super) deleted: bool,
 }
 
-/// What the process remembers of an object.
-#[derive(Clone, Copy)]
-struct Memory {
-    checkpoint: Checkpoint,
-    /// When QuestDB was last silent to somebody who waits for a checkpoint that was asked for.
-    unanswered: Option<Timestamp>,
-    /// When it last asked EC2 for something.
-    asked: Timestamp,
-}
-
 pub(super) struct World {
     pub(super) now: Timestamp,
     pub(super) objects: Vec<QuestDBSnapshot>,
@@ -105,6 +94,8 @@ pub(super) struct World {
     pub(super) shows_after: i64,
     /// Whether EC2 gives up what it copies.
     pub(super) gives_up: bool,
+    /// Whether EC2 refuses what is asked of it for a copy.
+    pub(super) refuses: bool,
     pub(super) steps: Vec<&'static str>,
     serial: u32,
 }
@@ -115,7 +106,7 @@ impl World {
         let objects: Vec<_> = names.iter().map(|name| object(name, now)).collect();
         let long_ago = now - SignedDuration::from_hours(1);
         Self {
-            memory: vec![forgotten(long_ago); objects.len()],
+            memory: vec![Memory::new(long_ago); objects.len()],
             took_over: long_ago,
             late_by: None,
             arrives: None,
@@ -130,6 +121,7 @@ impl World {
             silent_until: None,
             shows_after: 10,
             gives_up: false,
+            refuses: false,
             steps: Vec::new(),
             serial: 0,
         }
@@ -148,20 +140,10 @@ impl World {
             copies: self.copies.iter().filter(mine).map(|copy| self.show(copy)).collect(),
             conclusive: self.now.duration_since(asked) >= SignedDuration::from_secs(LAG),
             before: comes_before(object, &self.objects).and_then(|one| one.metadata.name.clone()),
-            known: self.known(of),
+            known: self.memory[of].known(self.took_over, self.now),
+            refused: self.memory[of].refused(self.now),
             now: self.now,
         }
-    }
-
-    fn known(&self, of: usize) -> Known {
-        let Memory { checkpoint, unanswered, .. } = self.memory[of];
-        let is_recent = |at: Timestamp| self.now.duration_since(at) < SignedDuration::from_secs(UNDER_WAY);
-        let requests = match unanswered {
-            Some(at) if is_recent(at) => Requests::Unanswered,
-            None if checkpoint == Checkpoint::Unknown && is_recent(self.took_over) => Requests::Unknown,
-            _ => Requests::Answered,
-        };
-        Known { checkpoint, requests }
     }
 
     fn show(&self, copy: &Copy) -> VolumeSnapshot {
@@ -236,13 +218,15 @@ impl World {
         }
         if self.is_silent() && matches!(step, Step::Checkpoint | Step::Release) {
             self.in_doubt(of, step);
+        } else if self.refuses && matches!(step, Step::Begin(_) | Step::Trust(_)) {
+            self.memory[of].refuse(self.now);
         } else {
             self.carry_out(of, step, fault == Some(Fault::AnswerLost));
         }
         match fault {
             Some(Fault::Crash) => {
                 self.took_over = self.now;
-                self.memory.fill(forgotten(self.now));
+                self.memory.fill(Memory::new(self.now));
             }
             Some(Fault::RestartAfter) => self.held_since = None,
             Some(Fault::Wiped) => self.wipe(of),
@@ -298,7 +282,7 @@ impl World {
                 // QuestDB refuses a second one.
                 if self.held_since.is_none() {
                     self.held_since = Some(self.now);
-                    self.made(of);
+                    self.memory[of].made(self.took_over, self.now);
                 }
                 if unheard {
                     self.in_doubt(of, step);
@@ -324,15 +308,6 @@ impl World {
             }
             Step::LetGo => self.drop_finalizer(of, FINALIZER),
         }
-    }
-
-    /// QuestDB says that it made one. What a process before this one asked for may still come.
-    fn made(&mut self, of: usize) {
-        let memory = &mut self.memory[of];
-        if memory.checkpoint == Checkpoint::Unknown {
-            memory.unanswered.get_or_insert(self.took_over);
-        }
-        memory.checkpoint = Checkpoint::Made(self.now);
     }
 
     fn begin(&mut self, of: usize, new: &NewSnapshot) {
@@ -464,11 +439,6 @@ impl World {
         let owed = self.objects.iter().any(owes);
         assert!(self.is_free() || owed, "the database is held and nobody owes its release");
     }
-}
-
-/// What a process remembers that has begun then.
-const fn forgotten(began: Timestamp) -> Memory {
-    Memory { checkpoint: Checkpoint::Unknown, unanswered: None, asked: began }
 }
 
 fn object(name: &str, now: Timestamp) -> QuestDBSnapshot {

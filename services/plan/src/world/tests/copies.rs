@@ -148,6 +148,7 @@ impl World {
             conclusive: true,
             before: Some("one that has waited for longer".to_owned()),
             known: Known::default(),
+            refused: None,
             now: self.now,
         };
         let planned = plan(order, &seen);
