@@ -1,6 +1,7 @@
 //! What this process remembers of each database between passes: attempts and what they taught. Losing all of it costs a
 //! few repeated calls and never a duplicate.
 
+pub(crate) mod listed;
 pub(crate) mod looks;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use kube::core::ObjectMeta;
 use plan::{Agreement, Failure, Memory, Part};
 use runtime::Backoff;
 
+use self::listed::Lists;
 use self::looks::Looks;
 use self::waits::Waits;
 
@@ -101,6 +103,8 @@ pub(crate) struct Memories {
     pub(crate) taken: Looks<Vec<DnsRecord>>,
     /// How far the change of such a name came, while it is under way.
     pub(crate) under_way: Looks<DnsChange>,
+    /// Which keys of server.conf those list that may not know one which is asked for.
+    pub(crate) lists: Lists,
     /// Since when those wait that wait.
     pub(crate) waits: Waits,
     entries: Mutex<HashMap<String, Entry>>,
@@ -338,13 +342,15 @@ impl Memories {
 
     /// Whether nothing is remembered of any.
     pub(crate) fn is_empty(&self) -> bool {
-        self.taken.is_empty() && self.under_way.is_empty() && self.waits.is_empty() && self.lock().is_empty()
+        let looks = self.taken.is_empty() && self.under_way.is_empty();
+        looks && self.lists.is_empty() && self.waits.is_empty() && self.lock().is_empty()
     }
 
     /// Forgets one that is gone.
     pub(crate) fn forget(&self, uid: &str) {
         self.taken.forget(uid);
         self.under_way.forget(uid);
+        self.lists.forget(uid);
         self.waits.end(uid);
         self.lock().remove(uid);
     }
@@ -353,6 +359,7 @@ impl Memories {
     pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
         self.taken.retain(&known);
         self.under_way.retain(&known);
+        self.lists.retain(&known);
         self.waits.retain(&known);
         self.lock().retain(|uid, entry| known(uid) && !entry.is_over());
     }

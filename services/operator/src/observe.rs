@@ -1,5 +1,6 @@
 //! Looking: caches for Kubernetes, one shared picture for EC2, and live reads only where something is to be decided.
 
+mod keys;
 mod name;
 
 use std::sync::Arc;
@@ -55,6 +56,7 @@ async fn everything(
         references: plan::references::References::default(),
         account: account(context, validated, settled).await?,
         dns: Dns::default(),
+        listed_keys: None,
         rivals: caches.rivals(resource, validated, &context.settings),
         memory: context.memories.recall(&subject.uid, validated.generation),
         at: context.clock.now(),
@@ -63,6 +65,7 @@ async fn everything(
         Box::pin(strays::find(context, resource, validated, &mut observed)).await?;
     }
     given::look(context, resource, validated, &mut observed).await?;
+    observed.listed_keys = Box::pin(keys::listed(context, resource, validated, &observed)).await;
     observed.children.copies_unseen = context.side.unseen(&subject.namespace);
     if observed.children.copies_unseen.is_none() {
         let find = |name: &str| context.side.snapshot(&subject.namespace, name);

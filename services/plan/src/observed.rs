@@ -36,6 +36,8 @@ pub struct Observed {
     pub account: Account,
     /// In Route 53.
     pub dns: Dns,
+    /// Keys of server.conf that QuestDB lists, where it was asked ([`crate::is_to_list_keys`]).
+    pub listed_keys: Option<Arc<BTreeSet<String>>>,
     /// Routes of other databases to the host of this one's.
     pub rivals: Vec<Rival>,
     /// What this process remembers of its own attempts. Losing it costs a repeated call, never a duplicate.

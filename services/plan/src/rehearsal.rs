@@ -13,7 +13,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use resources::{PlanForStatus, QuestDB, QuestDBSpec, QuestDBStatus, names};
 use serde_json::Value;
 
-use crate::{InForce, Observed, Plan, Settings, Subject, plan, validate_over};
+use crate::{InForce, Observed, Plan, Settings, Subject, misspelt, plan, validate_over};
 
 /// Most lines of an answer.
 const LINES: usize = 64;
@@ -64,6 +64,14 @@ pub fn rehearse_refused(
 /// Whether the annotations of a resource ask anything.
 pub(crate) fn is_asked(resource: &QuestDB) -> bool {
     resource.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(names::DRY_RUN))
+}
+
+/// The keys of server.conf in what is asked.
+pub(crate) fn config_keys(resource: &QuestDB) -> Vec<String> {
+    let annotations = resource.metadata.annotations.as_ref();
+    let patch = annotations.and_then(|all| serde_json::from_str::<Value>(all.get(names::DRY_RUN)?).ok());
+    let config = patch.as_ref().and_then(|patch| patch.get("config")?.as_object());
+    config.into_iter().flat_map(|config| config.keys().cloned()).collect()
 }
 
 fn answered(resource: &QuestDB, answer: impl FnOnce(&QuestDB) -> Vec<Line>) -> Rehearsal {
@@ -117,10 +125,12 @@ fn answer(
     };
     let mut wrong = notes::never(&wished.spec, now);
     let validated = validate_over(wished, subject, settings, in_force);
-    if let Err(violations) = &validated {
-        let wrongs = violations.0.iter();
-        wrong.extend(wrongs.map(|wrong| Line::Wrong(format!("{} {}", wrong.pointer, wrong.detail))));
-    }
+    let misspelt = match (&validated, observed) {
+        (Ok(validated), Some(observed)) => misspelt(validated, observed),
+        _ => Violations::default(),
+    };
+    let wrongs = validated.as_ref().err().into_iter().chain([&misspelt]).flat_map(|violations| &violations.0);
+    wrong.extend(wrongs.map(|wrong| Line::Wrong(format!("{} {}", wrong.pointer, wrong.detail))));
     match (validated, observed) {
         (Ok(validated), Some(observed)) if wrong.is_empty() => {
             let plan = plan(wished, &validated, observed, settings);

@@ -33,6 +33,7 @@ mod late;
 mod leader;
 mod life;
 mod limits;
+mod misspelt;
 mod moves;
 mod names;
 mod others;

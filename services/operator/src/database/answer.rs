@@ -1,5 +1,7 @@
 //! What QuestDB's answers say. Pure. An answer that is not understood is an error, never "not held".
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use plan::Setting;
 use plan::snapshot::Held;
@@ -48,6 +50,14 @@ pub(super) fn missing(status: u16, body: &[u8], settings: &[Setting]) -> Result<
         })
     };
     Ok(settings.iter().filter(|setting| !is_so(setting)).map(|setting| setting.key.clone()).collect())
+}
+
+/// The first column of every row.
+pub(super) fn keys(status: u16, body: &[u8]) -> Result<BTreeSet<String>, Error> {
+    let answer = read(status, body)?;
+    let rows = answer.get("dataset").and_then(Value::as_array).ok_or(Error::Unreadable { status })?;
+    let key = |row: &Value| row[0].as_str().map(ToOwned::to_owned).ok_or(Error::Unreadable { status });
+    rows.iter().map(key).collect()
 }
 
 /// Whether an answer is a refusal that says why.
@@ -121,6 +131,15 @@ mod tests {
         told(200, br#"{"dataset":[[false]]}"#).unwrap();
         told(200, br#"{"ddl":"OK"}"#).unwrap_err();
         missing(200, b"{}", &[]).unwrap_err();
+    }
+
+    #[test]
+    fn what_is_listed_is_read_in_whole_or_not_at_all() {
+        let listed = keys(200, br#"{"columns":[],"dataset":[["pg.user"],["http.user"]],"count":2}"#).unwrap();
+        assert_eq!(listed, BTreeSet::from(["http.user", "pg.user"].map(str::to_owned)));
+        for body in ["{}", r#"{"dataset":[["pg.user"],[1]]}"#, r#"{"dataset":["pg.user"]}"#] {
+            assert!(matches!(keys(200, body.as_bytes()), Err(Error::Unreadable { .. })), "{body}");
+        }
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! QuestDB itself, asked over its HTTP port: whether a checkpoint holds it, to make one, to release it, and to read its
-//! server.conf again. Nothing else is ever said to a database from here.
+//! QuestDB itself, asked over its HTTP port: whether a checkpoint holds it, to make one, to release it, to read its server.conf
+//! again, and which keys of that it lists. Nothing else is ever said to a database from here.
 //!
 //! The pod is reached at its own address, so the operator must have a way there: as a pod of the same network, or from
 //! an address that `--operator-cidrs` names. The API server's proxy is no way: it keeps the header with the credentials.
 
 mod answer;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -153,6 +154,12 @@ impl Databases {
         );
         let (status, body) = self.ask(door, &question, QUESTION).await?;
         answer::missing(status, &body, settings)
+    }
+
+    /// The keys of server.conf that it lists: those that it has read, whether the file has them or not.
+    pub(crate) async fn keys(&self, door: &Door) -> Result<BTreeSet<String>, Error> {
+        let (status, body) = self.ask(door, "SELECT property_path FROM (SHOW PARAMETERS)", QUESTION).await?;
+        answer::keys(status, &body)
     }
 
     async fn ask(&self, door: &Door, statement: &str, limit: Duration) -> Result<(u16, Vec<u8>), Error> {

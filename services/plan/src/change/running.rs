@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use super::Change;
 use super::reload::FIELD;
 use crate::secrets::Keyring;
+use crate::upgrade::version_of;
 use crate::{Children, Validated, build, overrides, pod};
 
 /// The field by which other credentials are told.
@@ -75,6 +76,24 @@ impl Running {
     /// What the pods of a StatefulSet are started with.
     pub(crate) fn of_template(set: Option<&StatefulSet>) -> Option<Self> {
         Self::read(of_template(set))
+    }
+
+    /// What QuestDB was started with last or, while it has no pod, what the one would be that its StatefulSet makes next.
+    pub(crate) fn in_force(children: &Children) -> Option<Self> {
+        match children.pod.as_deref() {
+            Some(pod) => Self::read(pod.metadata.annotations.as_ref()),
+            None => Self::of_template(children.stateful_set.as_deref()),
+        }
+    }
+
+    /// The version of QuestDB.
+    pub(crate) fn version(&self) -> &str {
+        version_of(&self.image)
+    }
+
+    /// Whether QuestDB may not know a key of server.conf: it was started without it, and its version is not known to have it.
+    pub(crate) fn may_not_know(&self, key: &str) -> bool {
+        !self.config.contains_key(key) && !catalogue::is_reloadable(self.version(), key)
     }
 
     /// Whether a key of server.conf was given this value by whoever asked for it.
@@ -186,11 +205,7 @@ pub(crate) fn keyring_of_pod(pod: &Pod) -> Option<Keyring> {
 
 /// The restart that QuestDB was started for last or, while it has no pod, that of the one that its StatefulSet makes next.
 pub(crate) fn restart_in_force(children: &Children) -> Option<String> {
-    let running = match children.pod.as_deref() {
-        Some(pod) => Running::read(pod.metadata.annotations.as_ref()),
-        None => Running::of_template(children.stateful_set.as_deref()),
-    };
-    running?.restart_nonce
+    Running::in_force(children)?.restart_nonce
 }
 
 /// Whether a pod takes ports of its machine, as it says of itself. One that an older operator had made counts as one that does: its

@@ -1,5 +1,8 @@
 //! What another spec would take: said without doing it, and said to whom.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use cloud::VolumeState;
 use domain::dry_run::Line;
 use resources::{PlanForStatus, QuestDB, QuestDBStatus, RunState, names};
@@ -8,7 +11,7 @@ use super::model::World;
 use super::runner::{ENOUGH, pass, settle};
 use super::{serving, wish};
 use crate::fixture::{resource, settings, validated};
-use crate::{Subject, plan, rehearse, rehearse_refused, validate};
+use crate::{Observed, Subject, plan, rehearse, rehearse_refused, validate};
 
 /// The resource with these annotations.
 fn asked(world: &World, annotations: &[(&str, &str)]) -> QuestDB {
@@ -81,6 +84,27 @@ fn a_field_that_does_not_exist_is_wrong_and_not_nothing() {
     ] {
         let lines = lines(known);
         assert!(!lines.iter().any(|line| line.contains("is no field")), "{known}: {lines:?}");
+    }
+}
+
+#[test]
+fn a_misspelt_key_is_wrong_where_questdb_lists_the_one_that_is_meant() {
+    let world = serving();
+    let asked = asked(&world, &[(names::DRY_RUN, r#"{"config":{"shared.worker.coutn":"2"}}"#)]);
+    let told = |listed: Option<&str>| {
+        let listed_keys = listed.map(|key| Arc::new(BTreeSet::from([key.to_owned()])));
+        let mut status = QuestDBStatus::default();
+        rehearse(&asked, &Observed { listed_keys, ..world.look() }, &settings()).tell(&mut status);
+        status.plan
+    };
+    let lines = told(Some("shared.worker.count"));
+    assert!(
+        lines.len() == 1 && lines[0].starts_with("wrong: /spec/config/shared.worker.coutn "),
+        "{lines:?}"
+    );
+    assert!(lines[0].ends_with("it knows shared.worker.count"), "{lines:?}");
+    for lines in [told(None), told(Some("query.timeout"))] {
+        assert!(lines[0].starts_with("restart /spec/config/shared.worker.coutn"), "{lines:?}");
     }
 }
 

@@ -1,0 +1,54 @@
+//! Which keys of server.conf a QuestDB lists that runs and may not know one which is asked for.
+//!
+//! *Invariant:* whoever cannot be asked holds nothing up: what is asked for is carried out as if all of it were known.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use plan::{Observed, Subject, Validated};
+use resources::{QuestDB, names};
+
+use crate::context::Context;
+use crate::database::{Door, address};
+use crate::error::Error;
+use crate::memory::listed::Keys;
+
+/// What it lists, as far as that is to be known: asked once of each pod that serves.
+pub(super) async fn listed(
+    context: &Context,
+    resource: &QuestDB,
+    validated: &Validated,
+    observed: &Observed,
+) -> Option<Keys> {
+    let (lists, subject) = (&context.memories.lists, &validated.subject);
+    if !plan::is_to_list_keys(resource, validated, observed) {
+        lists.forget(&subject.uid);
+        return None;
+    }
+    let pod = observed.children.pod.as_deref().filter(|pod| plan::pod_serves(pod));
+    if let Some(pod) = pod.and_then(|pod| pod.metadata.uid.as_deref())
+        && lists.is_to_ask(&subject.uid, pod, Instant::now())
+    {
+        let answer = ask(context, subject, pod).await.unwrap_or_else(|error| {
+            let error = runtime::telemetry::chain(&error);
+            tracing::warn!(error, "it is not known which keys of server.conf QuestDB knows");
+            None
+        });
+        lists.asked(&subject.uid, pod, (answer, Instant::now()));
+    }
+    lists.known(&subject.uid)
+}
+
+/// What the pod of this uid lists; none where nobody can be asked.
+async fn ask(context: &Context, subject: &Subject, uid: &str) -> Result<Option<Keys>, Error> {
+    let pods: Api<Pod> = Api::namespaced(context.client.clone(), &subject.namespace);
+    // What is kept of a pod does not say where it is.
+    let pod = context.call("look at the pod", pods.get_opt(&names::pod(&subject.name))).await?;
+    let pod = pod.filter(|pod| pod.metadata.uid.as_deref() == Some(uid));
+    let Some(address) = pod.as_ref().and_then(address) else { return Ok(None) };
+    let Some(door) = Door::of(context, subject, address).await? else { return Ok(None) };
+    let keys = context.databases.keys(&door).await;
+    keys.map(|keys| Some(Arc::new(keys))).map_err(Error::database("ask QuestDB for the keys of server.conf"))
+}

@@ -1,0 +1,77 @@
+//! A key of server.conf that is misspelt, asked for of a real QuestDB that serves: it is refused by what QuestDB itself lists, and
+//! nobody is stopped for it.
+
+use kube::api::DeleteParams;
+use resources::Phase;
+use resources::names::{self, condition};
+use serde_json::json;
+use testkit::eventually;
+
+use super::rig::PATIENCE;
+use super::snapshots::{Stage, operator};
+use super::subject::Subject;
+
+const MEANT: &str = "cairo.max.uncommitted.rows";
+const MISSPELT: &str = "cairo.max.uncomitted.rows";
+
+/// Why the spec is refused of a database that serves.
+async fn refused(subject: &Subject) -> String {
+    let api = subject.rig.as_admin();
+    eventually(PATIENCE, "a refusal of a database that serves", async || {
+        let conditions = api.get(&subject.name).await.ok()?.status?.conditions;
+        let of = |kind: &str| conditions.iter().find(|found| found.type_ == kind);
+        let serves = of(condition::READY)?.status == "True";
+        let said = of(condition::CONFIG_ACCEPTED)?;
+        (serves && said.status == "False").then(|| said.message.clone())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_misspelt_key_is_refused_by_name_and_questdb_serves_on_until_it_is_right() {
+    let mut stage = Stage::new().await;
+    let operator = operator(&stage.subject, &[]).await;
+    let (subject, questdb) = (&mut stage.subject, &mut stage.questdb);
+    subject.bind(1).await;
+    questdb.sql("CREATE TABLE kept (number INT)").await;
+    questdb.sql("INSERT INTO kept VALUES (7)").await;
+    let before = subject.pod().await;
+
+    subject.wish(|spec| spec["config"] = json!({ MISSPELT: "1000" })).await;
+    let told = refused(subject).await;
+    for text in
+        [format!("/spec/config/{MISSPELT}").as_str(), "knows no such key", MEANT, "Nothing was changed"]
+    {
+        assert!(told.contains(text), "{text}: {told}");
+    }
+    let now = subject.pod().await;
+    assert_eq!((&now.metadata.uid, &now.metadata.deletion_timestamp), (&before.metadata.uid, &None));
+    let template = serde_json::to_string(&subject.set(None).await.spec).unwrap();
+    assert!(!template.contains(MISSPELT), "the next pod would not start: {template}");
+    assert_eq!(questdb.sql("SELECT number FROM kept").await["dataset"], json!([[7]]));
+
+    subject.wish(|spec| spec["config"] = json!({ MEANT: "1000" })).await;
+    let name = names::pod(&subject.name);
+    let after = eventually(PATIENCE, "another pod", async || {
+        let pod = subject.play_controller(None).await;
+        if pod.metadata.deletion_timestamp.is_some() {
+            // It is on a machine whose kubelet would have the last word.
+            let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+            let _ = subject.pods().delete(&name, &at_once).await;
+        }
+        (pod.metadata.uid != before.metadata.uid).then_some(pod)
+    })
+    .await;
+    let running = &after.metadata.annotations.as_ref().unwrap()[names::RUNNING];
+    assert!(running.contains(MEANT), "{running}");
+    subject.bind(1).await;
+    subject.answer().await;
+    subject.carried_out(Phase::Ready).await;
+    // The process behind the pod reads what the test gives it.
+    questdb.configure(&format!("config.validation.strict=true\n{MEANT}=1000"));
+    questdb.crash().await;
+    let answer = questdb.sql(&format!("(SHOW PARAMETERS) WHERE property_path = '{MEANT}'")).await;
+    assert_eq!(answer["dataset"][0][2], "1000", "{answer}");
+    assert_eq!(questdb.sql("SELECT number FROM kept").await["dataset"], json!([[7]]));
+    stage.end(operator).await;
+}
