@@ -66,11 +66,10 @@ pub enum Error {
 pub async fn run(args: Args) -> Result<(), Error> {
     let service = runtime::service!("slipway-operator");
     let program = Program::start(service, &args.telemetry, &args.ops).await.map_err(Error::Program)?;
-    let (count, clock) = (Count::new(&program.metrics), Clock::default());
+    let (count, clock, strays) = (Count::new(&program.metrics), Clock::default(), Strays::default());
     let clients = api_server(&program, args.kubeconfig.as_deref(), &count, &clock).await?;
     let measures = Measures::new(&program.metrics, args.concurrency);
     let (queue, incoming) = Queue::new(QUEUE);
-    let strays = Strays::default();
     let scope = args.scope();
     let rights = rights::command(&scope, &args.lease_namespace);
     let watches = Watches::new(&program.metrics, &program.health.readiness, &scope, rights);

@@ -104,7 +104,7 @@ impl Checkpoints {
 mod tests {
     use super::*;
 
-    const LAG: Duration = Duration::from_secs(300);
+    const LAG: Duration = Duration::from_mins(5);
     const SINCE: Timestamp = Timestamp::UNIX_EPOCH;
 
     /// What is known in the end, of a process that has led for so many seconds before the first of these.

@@ -17,7 +17,7 @@ const KEPT: Duration = Duration::from_secs(30);
 /// Between two looks for what was kept for so long.
 const PERIOD: Duration = Duration::from_secs(10);
 /// How many bytes of text may be kept of a kind as objects, which take four times that. What changes beyond it is unpacked each time.
-const MOST: usize = 1 << 20;
+const MOST: usize = 2 << 20;
 
 /// What changed lately of a kind.
 pub(super) struct Fresh<K> {
