@@ -5,7 +5,8 @@
 //! one request: from which image to which, since when, and what became of it. Status has the same, for the time when there
 //! is no StatefulSet; and the disk has the version, for when there is nothing but the disk.
 //!
-//! *Invariant:* no image but the last one that ran is started without a copy of the disk.
+//! *Invariant:* no image but the last one that ran is started without a copy of the disk, unless QuestDB has never answered from it
+//! ([`unserved`]).
 //! *Invariant:* an image that was taken back is not tried again before the wish names another one or another restart.
 //! *Invariant:* what a new image may have written is not given to the one before by itself: one that served stays, and one of
 //! another major version stays once its process has begun.
@@ -16,6 +17,7 @@ mod disk;
 mod standing;
 mod start;
 mod stuck;
+mod unserved;
 mod written;
 
 use std::sync::Arc;
@@ -34,8 +36,10 @@ pub(crate) use decision::Decision;
 pub(crate) use disk::{newer, reported_version, start_of};
 pub use disk::{serves_as, understates, version_on};
 use standing::Standing;
-pub(crate) use start::has_failed;
+pub(crate) use start::{has_failed, served};
 pub(crate) use stuck::stuck;
+use unserved::Unserved;
+pub(crate) use unserved::{NEVER, ONCE, says_unserved};
 
 /// What a decision rests on.
 struct Look<'a> {
@@ -66,7 +70,12 @@ pub(crate) fn decide(
     if let Some(undecided) = look.undecided(record.clone()) {
         return undecided;
     }
-    let (image, record) = in_force(resource, observed, record);
+    let first = match look.unserved(record.as_ref()) {
+        Some(Unserved::Never) => return Decision { starts_first: true, ..Decision::of(wish, None) },
+        Some(Unserved::First(image)) => Some(image),
+        None => None,
+    };
+    let (image, record) = in_force(resource, observed, (record, first));
     let Some(image) = image else { return Decision::of(wish, record) };
     match look.standing(image, record) {
         Standing::Open(decision) => *decision,
@@ -107,14 +116,17 @@ fn ran_last(record: &UpgradeStatus) -> &str {
 ///
 /// What the cluster tells may be older than the disk, where it was restored from a copy of before. While nothing has the disk open,
 /// that is believed where it tells of a later major version, and what is told of an earlier start says nothing of it.
+///
+/// What answered from the disk as the `first` one is in force although the StatefulSet may have another by now, of which no record tells.
 fn in_force(
     resource: &QuestDB,
     observed: &Observed,
-    record: Option<UpgradeStatus>,
+    (record, first): (Option<UpgradeStatus>, Option<String>),
 ) -> (Option<String>, Option<UpgradeStatus>) {
     let children = &observed.children;
     let of_status = || Some(catalogue::image_of(resource.status.as_ref()?.version.as_deref()?));
-    let told = image_of_template(children.stateful_set.as_deref())
+    let told = first
+        .or_else(|| image_of_template(children.stateful_set.as_deref()))
         .or_else(|| image_of_pod(children.pod.as_deref()?))
         .or_else(|| record.as_ref().map(|record| ran_last(record).to_owned()))
         .or_else(of_status);
@@ -316,7 +328,7 @@ impl Look<'_> {
                 Decision { copy, ..waits(format!("QuestDBSnapshot {name} is being asked for")) }
             }
             copy::Standing::Missing(_) | copy::Standing::Unnamed => {
-                waits(format!("QuestDB {} has to serve before its disk can be copied", version_of(image)))
+                waits(stuck::copied_once_it_serves(version_of(image)))
             }
         }
     }

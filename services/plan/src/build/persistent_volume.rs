@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::restorer::handed_on;
 use super::{gibibytes, with_parts};
+use crate::upgrade::NEVER;
 use crate::{Kind, Manifest, Subject, Validated};
 
 /// CSI driver of EBS.
@@ -21,6 +22,11 @@ pub fn new_volume(validated: &Validated, zone: &str, copy: Option<&VolumeSnapsho
     let tags = match copy.filter(|_| catalogue::is_comparable(&validated.version)) {
         Some(_) => tags.with(key::QUESTDB, &validated.version),
         None => tags,
+    };
+    // Of what a copy holds people have been told.
+    let tags = match copy {
+        Some(_) => tags,
+        None => tags.with(key::SERVED, NEVER),
     };
     let tags = match copy.and_then(handed_on) {
         Some(unrestored) => tags.with(key::UNRESTORED, unrestored),

@@ -5,10 +5,11 @@ use domain::catalogue;
 use resources::{UpgradeResult, UpgradeStatus};
 
 use super::World;
-use super::existing::living;
+use super::existing::{living, only};
+use super::source::has_served;
 use crate::change::{image_of_pod, image_of_template};
-use crate::upgrade::{newer, serves_as, start_of, understates, version_of};
-use crate::{Part, Plan, Step};
+use crate::upgrade::{ONCE, newer, says_unserved, served, serves_as, start_of, understates, version_of};
+use crate::{Goal, Part, Plan, Step};
 
 /// Has the version in force written on the disk, unless it is there. `starts` says that what starts it is about to be written;
 /// otherwise it counts only where that is there already.
@@ -37,6 +38,22 @@ pub(super) fn note(world: &World<'_>, plan: &mut Plan, starts: bool) {
     let reason =
         format!("that QuestDB {version} may have opened {} is to be known from the disk alone", disk.id);
     plan.act(Part::Volume, Step::Tag { resource: disk.id.to_string(), tags }, reason);
+}
+
+/// Has a disk that says that QuestDB has never answered from it say that it has. While the database is to serve not before the StatefulSet
+/// has what answered: until then it is known by the disk alone that this is in force, and not what was to be started in its place.
+pub(super) fn note_served(world: &World<'_>, plan: &mut Plan, part: Part) {
+    let children = &world.observed.children;
+    let (set, pod) = (children.stateful_set.as_deref(), children.pod.as_deref());
+    let has_answered = has_served(world.resource) || pod.is_some_and(served);
+    let is_kept = image_of_template(set).as_ref() == Some(&world.validated.image);
+    let disk = only(living(&world.observed.account.volumes)).filter(|disk| says_unserved(disk));
+    let Some(disk) = disk.filter(|_| has_answered && (is_kept || world.validated.goal != Goal::Serve)) else {
+        return;
+    };
+    let tags = Tags::new().with(key::SERVED, ONCE);
+    let reason = format!("that QuestDB has answered from {} is to be known from the disk alone", disk.id);
+    plan.act(part, Step::Tag { resource: disk.id.to_string(), tags }, reason);
 }
 
 /// Before QuestDB stops: what was said for a start that never came to be is taken back, while the version before still serves alone.

@@ -24,7 +24,7 @@ fn since(condition: Option<&PodCondition>) -> Option<Timestamp> {
 }
 
 /// Whether it answers its probes, or ever did: then it has clients' data.
-pub(super) fn served(pod: &Pod) -> bool {
+pub(crate) fn served(pod: &Pod) -> bool {
     if is(pod, "Ready") || questdb(pod).is_some_and(|container| container.started == Some(true)) {
         return true;
     }

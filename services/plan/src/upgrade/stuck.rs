@@ -11,6 +11,17 @@ use crate::change::image_of_pod;
 use crate::planner::living;
 use crate::pod::{QUESTDB, is_through, look_at_former, preparing};
 
+/// What people can do about data on which no version starts that may be started.
+const AS_IT_LIES: &str = "pause the database, take a QuestDBSnapshot of it, and make another database of that, of another version of the \
+                          same major one";
+/// The same where there are none.
+const ANOTHER: &str = "ask for another version: QuestDB has never answered from the disk, so that it is started on it without a copy";
+
+/// What is said of another version that waits for the one in force, by version.
+pub(super) fn copied_once_it_serves(version: &str) -> String {
+    format!("QuestDB {version} has to serve before its disk can be copied; if it cannot, {AS_IT_LIES}")
+}
+
 /// Why the version in force does not start, and what a person can do; nothing while it may still do so, as long as any version
 /// that is upgraded to ([`start::failure`]).
 pub(crate) fn stuck(observed: &Observed, decision: &Decision, pod: &Pod) -> Option<String> {
@@ -29,10 +40,14 @@ pub(crate) fn stuck(observed: &Observed, decision: &Decision, pod: &Pod) -> Opti
     let named = named.next().map(|found| format!(" (which {} names by its tag)", found.id));
     let prepares = preparing(pod).find(|container| !is_through(container));
     let container = prepares.map_or(QUESTDB, |container| container.name.as_str());
+    let (stays, way_out) = if decision.starts_first {
+        ("", ANOTHER)
+    } else {
+        ("no other is started on its data by itself: ", AS_IT_LIES)
+    };
     Some(format!(
-        "QuestDB {version}{} does not start: {reason}; no other is started on its data by itself: see that its image can be had, \
-         and what it logs ({}): if it does not take a key or a value of spec.config, that is named there; or pause the database, take a \
-         QuestDBSnapshot of it, and make another database of that, of another version of the same major one",
+        "QuestDB {version}{} does not start: {reason}; {stays}see that its image can be had, and what it logs ({}): if it does not take \
+         a key or a value of spec.config, that is named there; or {way_out}",
         named.unwrap_or_default(),
         look_at_former(pod, container)
     ))
@@ -129,6 +144,17 @@ mod tests {
                 assert!(found.contains("does not take a key or a value of spec.config"), "{found}");
             }
         }
+    }
+
+    #[test]
+    fn what_can_be_done_follows_from_whether_anything_is_on_the_disk() {
+        for (starts_first, found, other) in [(false, AS_IT_LIES, ANOTHER), (true, ANOTHER, AS_IT_LIES)] {
+            let decision = Decision { starts_first, ..decision("10.0.0", None) };
+            let text = stuck(&observed(0, "True"), &decision, &pod(&ended(), "False")).unwrap();
+            assert!(text.ends_with(found) && !text.contains(other), "{text}");
+            assert_eq!(text.contains("no other is started on its data"), !starts_first, "{text}");
+        }
+        assert!(copied_once_it_serves("10.0.0").ends_with(AS_IT_LIES));
     }
 
     #[test]

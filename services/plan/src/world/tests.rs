@@ -52,6 +52,7 @@ mod twins;
 mod unclaimed;
 mod unjoined;
 mod unmade;
+mod unserved;
 mod untold;
 mod upgrades;
 mod versions;

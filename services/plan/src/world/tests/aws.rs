@@ -369,7 +369,7 @@ impl World {
             snapshot: new.snapshot.clone(),
             attachments: Vec::new(),
             tags: new.tags.clone(),
-            created_at: None,
+            created_at: Some(self.now.into()),
         });
         Ok(())
     }

@@ -35,8 +35,14 @@ pub(super) const fn operation(name: &'static str, start: fn() -> World, change: 
 
 /// All of them.
 pub(super) fn operations() -> impl Iterator<Item = &'static Operation> {
-    let others =
-        [ENDS, super::versions::RETURNS, super::portless::PORTLESS, super::zones::FULL, super::keys::KEYS];
+    let others = [
+        ENDS,
+        super::versions::RETURNS,
+        super::unserved::UNSERVED,
+        super::portless::PORTLESS,
+        super::zones::FULL,
+        super::keys::KEYS,
+    ];
     OPERATIONS.iter().chain(others.into_iter().flatten())
 }
 
