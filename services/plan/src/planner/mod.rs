@@ -63,6 +63,7 @@ pub use tuning::{Work, modification_must_be_read, work};
 pub(crate) use tuning::{change as volume_change, progress, told as volume_words};
 pub(crate) use workload::is_on;
 pub use workload::{pod_is_ready, pod_serves};
+pub(crate) use zones::other_than_asked_for;
 
 /// Everything a decision rests on.
 pub(crate) struct World<'a> {

@@ -7,10 +7,10 @@
 
 use cloud::Instance;
 
-use super::existing::living;
+use super::existing::{living, only};
 use super::left::{self, Proof};
 use super::{World, home, released};
-use crate::{Part, Plan};
+use crate::{Observed, Part, Plan, Validated};
 
 /// Whether a database may be in a zone that a disk need not be followed to.
 pub(super) fn is_open(world: &World<'_>, zone: &str) -> bool {
@@ -34,6 +34,18 @@ pub(super) fn choose(world: &World<'_>) -> String {
         .bytes()
         .fold(0_usize, |sum, byte| sum * 31 % 65_521 + usize::from(byte));
     choice.get(number % choice.len().max(1)).map(|zone| (*zone).clone()).unwrap_or_default()
+}
+
+/// What is said of a disk that is in another zone than the wish names: one that a resource of before left, or that was put in the place of
+/// another. What it holds is worth more than the zone, so nothing waits for that.
+pub(crate) fn other_than_asked_for(validated: &Validated, observed: &Observed) -> Option<String> {
+    let wish = validated.zone.as_ref()?;
+    let disk = only(living(&observed.account.volumes)).filter(|disk| disk.zone != *wish)?;
+    Some(format!(
+        "spec.zone is {wish}, and {} is in {}: no disk leaves its zone, so the database is where its disk is; to have it in {wish} take a \
+         QuestDBSnapshot of it, and make another database of that there",
+        disk.id, disk.zone
+    ))
 }
 
 /// Whether a machine is of no use because EC2 has no capacity for the first disk in its zone, while another zone may have it.

@@ -8,6 +8,7 @@ use resources::{QuestDB, QuestDBStatus};
 
 use super::{Outcome, last_copy, moving, reach, references, resizing, upgrade};
 use crate::few::few;
+use crate::planner::other_than_asked_for;
 use crate::{Elsewhere, Goal, Part, State};
 
 /// What is said of the name of a database that serves without one.
@@ -174,16 +175,20 @@ fn accepted(outcome: &Outcome<'_>) -> Word {
         Some((Part::Upgrade, text)) => no("UpgradeRefused", &text),
         Some((Part::Rename, text)) => no("NameTaken", &text),
         Some((part, text)) => no(&reason(part), &text),
-        None if outcome.validated.kept.is_empty() => yes("Valid", "the spec can be carried out"),
-        None => yes("Valid", &kept(&outcome.validated.kept)),
+        None => yes("Valid", &carried_out(outcome)),
     }
 }
 
-fn kept(fields: &[String]) -> String {
-    format!(
-        "the spec can be carried out; these fields stay as they are, and would be refused if they were new: {}",
-        fields.join(", ")
-    )
+/// What is said of a spec that is carried out, and of what in it is not as it would be of a new database.
+fn carried_out(outcome: &Outcome<'_>) -> String {
+    let Outcome { validated, observed, .. } = *outcome;
+    let kept = (!validated.kept.is_empty()).then(|| {
+        let fields = validated.kept.join(", ");
+        format!("these fields stay as they are, and would be refused if they were new: {fields}")
+    });
+    let mut words = vec!["the spec can be carried out".to_owned()];
+    words.extend(kept.into_iter().chain(other_than_asked_for(validated, observed)));
+    words.join("; ")
 }
 
 fn ready(outcome: &Outcome<'_>) -> Word {

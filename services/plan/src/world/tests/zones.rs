@@ -1,7 +1,7 @@
 //! Zones: one without capacity is passed over by a database that has no disk yet; and in one that the operator has no subnet in any
 //! more nothing is asked for, and what to do is said.
 
-use cloud::InstanceState;
+use cloud::{InstanceState, Volume, VolumeState};
 use resources::RunState;
 use resources::names::condition;
 
@@ -147,6 +147,30 @@ fn no_machine_is_given_up_for_its_zone_where_no_other_can_take_the_database() {
         settle(&mut world, None, false);
         check_serving(&world, None);
         assert_eq!(world.instances.len(), machines, "{what}");
+    }
+}
+
+/// A resource of its name is made again, and asks for another zone than its disk is in; or a disk was put in the place of another.
+#[test]
+fn a_disk_in_another_zone_than_is_asked_for_is_served_where_it_is_and_that_is_told() {
+    let left =
+        Volume { state: VolumeState::Available, attachments: Vec::new(), ..serving().volumes.swap_remove(0) };
+    let zones: Vec<Option<String>> = settings().zones.into_keys().map(Some).chain([None]).collect();
+    assert_eq!(zones.len(), 3);
+    for wish in zones {
+        let mut world = fresh();
+        world.volumes = vec![left.clone()];
+        world.resource.spec.zone.clone_from(&wish);
+        settle(&mut world, None, false);
+        check_serving(&world, None);
+        assert_eq!(world.instances[0].zone, left.zone);
+        let (status, text) = word(&world, condition::CONFIG_ACCEPTED).unwrap();
+        assert_eq!(status, "True", "{text}");
+        let said =
+            wish.as_ref().map(|zone| format!("spec.zone is {zone}, and {} is in {}", left.id, left.zone));
+        let is_other = wish.as_ref().is_some_and(|zone| *zone != left.zone);
+        assert_eq!(said.is_some_and(|said| text.contains(&said)), is_other, "{wish:?}: {text}");
+        assert_eq!(text == "the spec can be carried out", !is_other, "{wish:?}: {text}");
     }
 }
 
