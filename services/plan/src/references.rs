@@ -1,5 +1,6 @@
 //! What of others a pod names: Secrets and `ConfigMaps`, its service account, its priority class. It does not start without them,
-//! or is not even made, and a variable that is read from one has the value of the moment when its container started.
+//! or is not even made, and a variable that is read from one has the value of the moment when its container started. And what routes
+//! name: the Secret with their certificate, of which nobody but Traefik would say that it is missing.
 //!
 //! They are known by their metadata alone: what is in them is nobody's business here. So a key that is missing in one is not
 //! seen, and whoever writes to one, be it only a label, has written to it.
@@ -16,7 +17,7 @@ use crate::change::annotation_of_template;
 use crate::few::few;
 use crate::planner::World;
 use crate::secrets::Origin;
-use crate::{Observed, Validated};
+use crate::{Kind, Observed, Validated};
 
 /// Kinds of what a pod may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,7 +32,7 @@ pub enum ReferenceKind {
     PriorityClass,
 }
 
-/// An object that a pod names: of the same namespace, where its kind lies in one.
+/// An object that a pod or a route names: of the same namespace, where its kind lies in one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
     /// Its kind.
@@ -74,10 +75,10 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Those that a pod names, as their watches show them: `None` is not there, and what is missing is not known yet.
+/// Those that are named, as their watches show them: `None` is not there, and what is missing is not known yet.
 pub type References = BTreeMap<Reference, Option<Origin>>;
 
-/// What a pod names, where the spec does, and what for.
+/// What is named, where the spec does it, and what for.
 struct Naming {
     what: Reference,
     field: String,
@@ -94,9 +95,21 @@ enum Purpose {
     Admission,
     /// Images are pulled with it. Where it is not there they are pulled without it, which may do.
     Pulling,
+    /// Traefik has the certificate of routes from it, and answers with its default one where it is not there.
+    Certificate,
 }
 
-/// Everything that a pod names, in the order of the spec.
+impl Purpose {
+    /// Whether no pod starts without it.
+    const fn is_needed_to_start(self) -> bool {
+        match self {
+            Self::Variable | Self::Folder | Self::Admission => true,
+            Self::Pulling | Self::Certificate => false,
+        }
+    }
+}
+
+/// Everything that a spec names, of its pod in its order, and then of its routes.
 fn namings(validated: &Validated) -> Vec<Naming> {
     let overrides = &validated.overrides;
     let mut all = of_env("/spec/pod/env", &overrides.env);
@@ -122,7 +135,18 @@ fn namings(validated: &Validated) -> Vec<Naming> {
         field: field.to_owned(),
         purpose: Purpose::Admission,
     }));
+    all.extend(certificate(validated));
     all
+}
+
+/// The certificate of routes, where any is asked for.
+fn certificate(validated: &Validated) -> Option<Naming> {
+    let (_, ingress) = validated.reach.ingress.as_ref()?;
+    let what = Reference::secret(ingress.tls.as_ref()?.secret_name.as_ref()?);
+    let is_route = |kind: &Kind| matches!(kind, Kind::IngressRoute | Kind::IngressRouteTcp);
+    let field = "/spec/network/ingress/tls/secretName".to_owned();
+    let has_routes = validated.reach.kinds().keys().any(is_route);
+    has_routes.then_some(Naming { what, field, purpose: Purpose::Certificate })
 }
 
 fn of_env(pointer: &str, env: &[EnvSpec]) -> Vec<Naming> {
@@ -135,19 +159,24 @@ fn of_env(pointer: &str, env: &[EnvSpec]) -> Vec<Naming> {
     sources.collect()
 }
 
-/// What a pod names, and what is to be watched for its sake.
+/// What a spec names, and what is to be watched for its sake.
 pub fn references(validated: &Validated) -> BTreeSet<Reference> {
     namings(validated).into_iter().map(|naming| naming.what).collect()
 }
 
 /// Those without which a pod does not start and that are not there, and where the spec names them.
 pub(crate) fn missing(validated: &Validated, observed: &Observed) -> Vec<String> {
-    absent(validated, observed, |purpose| purpose != Purpose::Pulling)
+    absent(validated, observed, Purpose::is_needed_to_start)
 }
 
 /// Those with which images are to be pulled and that are not there.
 pub(crate) fn missing_to_pull(validated: &Validated, observed: &Observed) -> Vec<String> {
     absent(validated, observed, |purpose| purpose == Purpose::Pulling)
+}
+
+/// The one from which Traefik is to have a certificate, if it is not there.
+pub(crate) fn missing_certificate(validated: &Validated, observed: &Observed) -> Vec<String> {
+    absent(validated, observed, |purpose| purpose == Purpose::Certificate)
 }
 
 fn absent(validated: &Validated, observed: &Observed, counts: impl Fn(Purpose) -> bool) -> Vec<String> {
@@ -177,7 +206,7 @@ pub(crate) fn obstacle(world: &World<'_>) -> Option<String> {
     }
     let known = &world.observed.references;
     let is_unknown =
-        |naming: &Naming| naming.purpose != Purpose::Pulling && !known.contains_key(&naming.what);
+        |naming: &Naming| naming.purpose.is_needed_to_start() && !known.contains_key(&naming.what);
     let unknown =
         told_once(world.validated, is_unknown, |what, field| format!("{what}, which {field} names"));
     (!unknown.is_empty()).then(|| format!("it is not known yet whether there is {}", few(&unknown, "; ")))

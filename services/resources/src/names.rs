@@ -170,7 +170,7 @@ pub mod condition {
     pub const NODE_CORDONED: &str = "NodeCordoned";
     /// Every Secret that says it holds credentials of the database could be taken over.
     pub const CREDENTIALS_ACCEPTED: &str = "CredentialsAccepted";
-    /// Every Secret and `ConfigMap` that the pod names is there.
+    /// Everything of others that the pod names is there, and the Secret with the certificate of routes.
     pub const REFERENCES_FOUND: &str = "ReferencesFound";
     /// A copy of the disk that stays when the disk is destroyed: `True` once it is complete.
     pub const LAST_COPY: &str = "LastCopy";

@@ -1,4 +1,4 @@
-//! What is said of what the pod names.
+//! What is said of what the pod and the routes name.
 
 use resources::QuestDBStatus;
 use resources::names::condition;
@@ -7,7 +7,7 @@ use super::Outcome;
 use super::conditions::{Word, is_known, no, yes};
 use crate::Goal;
 use crate::few::few;
-use crate::references::{missing, missing_to_pull, references};
+use crate::references::{missing, missing_certificate, missing_to_pull, references};
 
 /// Said where something is named, and where something was; once all of it is known.
 pub(super) fn found(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
@@ -34,8 +34,15 @@ pub(super) fn found(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Wor
     if !to_pull.is_empty() {
         told.push(format!("{}. Images are pulled without it, where that can be", few(&to_pull, "; ")));
     }
+    let certificate = missing_certificate(validated, observed);
+    if !certificate.is_empty() {
+        told.push(format!(
+            "{}. Traefik answers with its default certificate without it",
+            certificate.join("; ")
+        ));
+    }
     if told.is_empty() {
-        return (said || !named.is_empty()).then(|| yes("Found", "everything that the pod names is there"));
+        return (said || !named.is_empty()).then(|| yes("Found", "everything that the spec names is there"));
     }
     Some(no("Missing", &format!("{}: make it, or take it out of the spec", told.join(". "))))
 }

@@ -11,7 +11,7 @@ use super::operations::change;
 use super::{ENOUGH, check_serving, pass, serving, settle};
 use crate::references::Reference;
 use crate::secrets::Origin;
-use crate::{Part, State};
+use crate::{Kind, Part, State};
 
 /// A pod that reads a variable of a `ConfigMap`, and mounts a Secret.
 fn reads() -> PodOverrides {
@@ -213,6 +213,43 @@ fn what_images_are_pulled_with_may_be_missing_and_is_told() {
     let (status, message) = told(&world).unwrap();
     let told = "Secret registry, which /spec/pod/imagePullSecrets/0 names, is not there. Images are pulled without it";
     assert!(status == "False" && message.starts_with(told), "{message}");
+}
+
+#[test]
+fn a_certificate_that_is_missing_is_told_where_routes_are_asked_for_and_holds_nothing_up() {
+    let ask = |world: &mut World, ingress: serde_json::Value| {
+        change(world, |spec| spec.network.ingress = Some(serde_json::from_value(ingress).unwrap()));
+    };
+    let tls = json!({ "secretName": "certificate" });
+    let web = json!({ "entryPoints": ["websecure"] });
+    let said = "Secret certificate, which /spec/network/ingress/tls/secretName names, is not there. Traefik answers with its default";
+    for unknown in [false, true] {
+        let mut world = serving();
+        world.children.served = [Kind::IngressRoute, Kind::IngressRouteTcp].into_iter().collect();
+        let before = pod(&world);
+        if unknown {
+            world.unanswered.insert(Reference::secret("certificate"));
+        }
+        ask(&mut world, json!({ "http": web, "tls": tls }));
+        change(&mut world, |spec| spec.restart_nonce = Some("now".to_owned()));
+        settle(&mut world, None, false);
+        check_serving(&world, None);
+        assert_ne!(pod(&world), before, "a restart does not wait for it");
+        assert_eq!(world.children.others.len(), 1, "the route is made");
+        assert_eq!(told(&world).is_none(), unknown, "{:?}", told(&world));
+        world.unanswered.clear();
+        settle(&mut world, None, false);
+        let (status, message) = told(&world).unwrap();
+        assert!(status == "False" && message.starts_with(said), "{message}");
+        give(&mut world, Reference::secret("certificate"), "1");
+        settle(&mut world, None, false);
+        assert_eq!(told(&world).unwrap().0, "True");
+    }
+    // No route asks for it.
+    let mut world = serving();
+    ask(&mut world, json!({ "tls": tls }));
+    settle(&mut world, None, false);
+    assert_eq!(told(&world), None);
 }
 
 #[test]

@@ -11,8 +11,8 @@ use testkit::Random;
 pub(super) const VERSIONS: [&str; 2] = [domain::catalogue::DEFAULT_VERSION, "9.3.5"];
 /// A Secret with a login, which specs name.
 pub(super) const LOGIN: &str = "reads";
-/// Secrets with a key, a `ConfigMap` and an account of the same namespace, which pods name.
-pub(super) const SECRETS: [&str; 2] = ["keys", "registry"];
+/// Secrets with a key, a `ConfigMap` and an account of the same namespace, which pods name, and the last of the Secrets routes.
+pub(super) const SECRETS: [&str; 3] = ["keys", "registry", "cert"];
 pub(super) const CONFIG_MAP: &str = "ca";
 pub(super) const ACCOUNT: &str = "desk";
 
@@ -221,7 +221,9 @@ fn network() -> Vec<Choice> {
             json!({}),
             network(json!({ "ingress": { "http": route("web") } })),
             network(json!({ "ingress": { "http": route("websecure"), "tls": {} } })),
-            network(json!({ "ingress": { "http": route("websecure"), "tls": { "secretName": "cert" } } })),
+            network(
+                json!({ "ingress": { "http": route("websecure"), "tls": { "secretName": SECRETS[2] } } }),
+            ),
             network(json!({ "ingress": { "http": route("web"), "pg": route("postgres"), "tls": {} } })),
             network(json!({ "ingress": { "pg": route("postgres"), "ilp": route("questdb"), "tls": {} } })),
         ],
