@@ -11,10 +11,10 @@ use kube::core::ObjectMeta;
 use resources::{QuestDB, names};
 use serde::Serialize;
 
-use super::World;
 use super::child::ensure;
 use super::home::serving;
 use super::machine::is_of;
+use super::{World, network};
 use crate::rivals::contested;
 use crate::{
     Children, Kind, Manifest, Observed, Part, Plan, State, Step, Subject, Target, Unseen, Validated, build,
@@ -31,6 +31,15 @@ const LEAVING: [&str; 4] = [
 /// Who may come in; whether the rules are as they should be.
 pub(super) fn isolation(world: &World<'_>, plan: &mut Plan) -> bool {
     let found = world.observed.children.network_policy.as_deref();
+    let is_open = plan.state(Part::SecurityGroup) == Some(&State::Done);
+    if !is_open && found.is_some() && network::may_be_refused(world) {
+        // Those of before, who are still let in there, would be kept out here.
+        plan.wait(
+            Part::Isolation,
+            "the policy waits for the rules of the security group, which AWS may refuse",
+        );
+        return false;
+    }
     let wanted =
         world.validated.reach.isolated.then(|| build::network_policy(world.validated, world.settings));
     let done = keep(world, plan, Part::Isolation, wanted, (Kind::NetworkPolicy, found));

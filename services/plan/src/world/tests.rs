@@ -14,6 +14,7 @@ mod drift;
 mod emptied;
 mod ends;
 mod enumerated;
+mod firewall;
 mod foreground;
 mod half;
 mod held;

@@ -35,10 +35,15 @@ impl World {
                 }
             }
             Step::AuthorizeIngress { group, rules } => {
+                let most = self.full.rules;
                 let group = self.group(group)?;
-                group.ingress.extend(rules.iter().cloned());
-                group.ingress.sort();
-                group.ingress.dedup();
+                let mut all = [group.ingress.as_slice(), rules.as_slice()].concat();
+                all.sort();
+                all.dedup();
+                if super::firewall::are_too_many(&all, most) {
+                    return Err("there would be too many rules");
+                }
+                group.ingress = all;
             }
             Step::RevokeIngress { group, rules } => {
                 let group = self.group(group)?;

@@ -112,7 +112,7 @@ pub(crate) struct World {
     pub(super) strangers: usize,
     /// Of so many that join the Node is not ready.
     pub(super) unready: usize,
-    /// Zones in which EC2 has no room.
+    /// What EC2 has no room for.
     pub(crate) full: Full,
     /// Copies of the disk.
     pub(crate) snapshots: Vec<Arc<QuestDBSnapshot>>,

@@ -39,6 +39,7 @@ pub(super) fn operations() -> impl Iterator<Item = &'static Operation> {
         ENDS,
         super::versions::RETURNS,
         super::unserved::UNSERVED,
+        super::firewall::MANY,
         super::portless::PORTLESS,
         super::zones::FULL,
         super::keys::KEYS,

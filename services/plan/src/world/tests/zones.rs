@@ -15,13 +15,15 @@ use crate::{Part, State, Step};
 
 const CLOSED: &str = "eu-west-1z";
 
-/// Zones in which EC2 has no room.
+/// What EC2 has no room for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Full {
-    /// None is free for a machine of ours.
+    /// Zones in which none is free for a machine of ours.
     pub(crate) machines: Vec<String>,
-    /// For no further disk.
+    /// Zones for no further disk.
     pub(crate) disks: Vec<String>,
+    /// So many rules of one family of addresses are all that it takes in a group.
+    pub(crate) rules: Option<usize>,
 }
 
 /// A database is made where EC2 lacks something for it.
