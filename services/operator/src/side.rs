@@ -210,7 +210,8 @@ async fn snapshots(context: &Arc<Context>, stop: &CancellationToken) {
                 return Action::requeue(CROWDED.mul_f64(1.0 + runtime::backoff::random_share()));
             };
             let pass = Box::pin(shared.pass(&resource));
-            turn(&shared.context, &measures, &shared.memories, (&*resource, owes), pass).await
+            let next = turn(&shared.context, &measures, &shared.memories, (&*resource, owes), pass).await;
+            shared.in_time(&resource, next).action()
         }
         .boxed()
     };
@@ -229,7 +230,7 @@ async fn schedules(context: &Arc<Context>, stop: &CancellationToken) {
         let memories = Arc::clone(&memories);
         async move {
             let pass = Box::pin(shared.pass(&resource));
-            turn(&shared.context, &measures, &memories, (&*resource, false), pass).await
+            turn(&shared.context, &measures, &memories, (&*resource, false), pass).await.action()
         }
         .boxed()
     };
@@ -324,7 +325,7 @@ async fn turn<K: Readable + Resource<Scope = NamespaceResourceScope> + Clone + s
     memories: &Memories,
     (resource, owes): (&K, bool),
     pass: impl Future<Output = Result<Next, Error>>,
-) -> Action {
+) -> Next {
     let (metadata, started) = (resource.meta(), Instant::now());
     let span = tracing::info_span!(
         "reconcile",
@@ -348,5 +349,5 @@ async fn turn<K: Readable + Resource<Scope = NamespaceResourceScope> + Clone + s
             None => pass.await,
         }
     };
-    turns.take(resource, span, pass, |_| started.elapsed()).await.action()
+    turns.take(resource, span, pass, |_| started.elapsed()).await
 }

@@ -134,6 +134,11 @@ impl Snapshots {
         self.conclude(resource, &seen, &plan, failure).await
     }
 
+    /// When to look again after a pass, so that what is due at its deadline is done then.
+    pub(crate) fn in_time(&self, resource: &QuestDBSnapshot, next: Next) -> Next {
+        pace::by_deadline(next, resource, self.context.clock.now())
+    }
+
     /// The copies that EC2 shows of it. Nobody looks for those of one that is being deleted afterwards, and of one that had begun
     /// something is to be there, so that there are none only where the account is asked that they would be in.
     async fn shown(&self, resource: &QuestDBSnapshot) -> Result<Vec<VolumeSnapshot>, Error> {

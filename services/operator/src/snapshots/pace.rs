@@ -5,13 +5,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use plan::snapshot::Plan;
+use plan::snapshot::{Plan, until_late};
 use resources::{QuestDBSnapshot, SnapshotPhase};
+
+use crate::turn::Next;
 
 /// Between two looks while something is waited for that holds a database up, at first and at last.
 const WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 /// Between two looks at what EBS copies by itself, once it has taken that long.
 const COPY: Duration = Duration::from_mins(1);
+
+/// How soon after a deadline it is looked at what has to be done then.
+const AFTER_DEADLINE: Duration = Duration::from_millis(100);
 
 /// Until a list that somebody else has asked for may be there.
 const LIST: Duration = Duration::from_secs(2);
@@ -19,6 +24,22 @@ const LIST: Duration = Duration::from_secs(2);
 /// When to come again for a list that is under way: not all at once.
 pub(super) fn after_list() -> Duration {
     LIST.mul_f64(1.0 + runtime::backoff::random_share())
+}
+
+/// What failed is tried again in its time, and looked at no later than its deadline: from then on there is something else to do, and a
+/// database may be held until that is done.
+pub(super) fn by_deadline(next: Next, resource: &QuestDBSnapshot, now: Timestamp) -> Next {
+    match next {
+        Next::Failed { delay, lasting, category } => {
+            Next::Failed { delay: in_time(delay, resource, now), lasting, category }
+        }
+        Next::Rest(_) | Next::Soon(_) | Next::Change => next,
+    }
+}
+
+fn in_time(pause: Duration, resource: &QuestDBSnapshot, now: Timestamp) -> Duration {
+    let left = until_late(resource, now).and_then(|left| Duration::try_from(left).ok());
+    left.map_or(pause, |left| pause.min(left + AFTER_DEADLINE))
 }
 
 /// The longer something takes, the seldomer it is looked at.
@@ -31,7 +52,7 @@ pub(super) fn pause(resource: &QuestDBSnapshot, plan: &Plan, now: Timestamp) -> 
         let pause = age.clamp(shortest, COPY);
         return pause.mul_f64(1.0 + runtime::backoff::random_share() / 2.0);
     }
-    (age / 20).clamp(shortest, longest)
+    in_time((age / 20).clamp(shortest, longest), resource, now)
 }
 
 /// Objects that wait for their next look, by uid: until then, what is seen of one in the version that was looked at last is
@@ -98,6 +119,43 @@ mod tests {
         for (age, expected) in [(0, 1), (200, 10), (86_400, 15)] {
             assert_eq!(pauses(age, SnapshotPhase::Checkpointing)[49], Duration::from_secs(expected));
         }
+    }
+
+    #[test]
+    fn whatever_is_tried_again_is_looked_at_right_after_its_deadline() {
+        let failed = |seconds: u64| Next::Failed {
+            delay: Duration::from_secs(seconds),
+            lasting: true,
+            category: "aws",
+        };
+        let at = |seconds: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
+        let waiting = snapshot("1");
+        let deadline = i64::from(waiting.spec.deadline_seconds);
+        let in_time = |left: u64| Duration::from_secs(left) + AFTER_DEADLINE;
+        for (before, expected) in [(301, 300), (299, 299), (5, 5), (0, 0)] {
+            let found = by_deadline(failed(300), &waiting, at(deadline - before));
+            let delay = Duration::from_secs(300).min(in_time(expected));
+            assert_eq!(found.delay(), Some(delay), "{before} seconds before");
+            let now = at(deadline - before) + SignedDuration::try_from(delay).unwrap();
+            let is_late = until_late(&waiting, now).is_none();
+            assert_eq!(is_late, before < 300, "{before} seconds before");
+        }
+        assert_eq!(by_deadline(failed(300), &waiting, at(deadline + 1)), failed(300), "it was looked at");
+        assert_eq!(by_deadline(Next::Change, &waiting, at(0)), Next::Change);
+        let mut copies = waiting.clone();
+        copies.status.get_or_insert_default().phase = Some(SnapshotPhase::Copying);
+        let mut ends = waiting.clone();
+        ends.metadata.deletion_timestamp = ends.metadata.creation_timestamp.clone();
+        for other in [copies, ends] {
+            assert_eq!(
+                by_deadline(failed(300), &other, at(deadline - 5)),
+                failed(300),
+                "nothing is due then"
+            );
+        }
+        // What is only waited for, too.
+        let found = pause(&waiting, &plan(SnapshotPhase::Checkpointing), at(deadline - 5));
+        assert_eq!(found, in_time(5));
     }
 
     #[test]

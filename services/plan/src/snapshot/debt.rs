@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use resources::QuestDBSnapshot;
 
-use super::{Checkpoint, Ground, Known, Requests};
+use super::{Checkpoint, Ground, Known, Requests, is_copying, is_settled};
 
 /// How long after the last moment at which anything may be asked of QuestDB under a debt its checkpoint may still begin: one is waited for
 /// for two minutes, and may come of a request that was given up.
@@ -47,6 +47,15 @@ pub fn is_overdue(resource: &QuestDBSnapshot, now: Timestamp) -> bool {
 /// Whether its deadline has passed.
 pub(super) fn is_late(resource: &QuestDBSnapshot, now: Timestamp) -> bool {
     late_for(resource, now).is_some_and(|late| late > SignedDuration::ZERO)
+}
+
+/// How long it is until its deadline has passed; none once it has, and where nothing is done then: for one that is whole or has failed,
+/// or is only copied by EBS, and for one that is being deleted.
+pub fn until_late(resource: &QuestDBSnapshot, now: Timestamp) -> Option<SignedDuration> {
+    if resource.metadata.deletion_timestamp.is_some() || is_settled(resource) || is_copying(resource) {
+        return None;
+    }
+    late_for(resource, now).filter(|late| *late <= SignedDuration::ZERO).map(|late| -late)
 }
 
 /// How long ago its deadline was; below zero before it.
