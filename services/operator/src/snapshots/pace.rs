@@ -134,7 +134,7 @@ mod tests {
         let in_time = |left: u64| Duration::from_secs(left) + AFTER_DEADLINE;
         for (before, expected) in [(301, 300), (299, 299), (5, 5), (0, 0)] {
             let found = by_deadline(failed(300), &waiting, at(deadline - before));
-            let delay = Duration::from_secs(300).min(in_time(expected));
+            let delay = Duration::from_mins(5).min(in_time(expected));
             assert_eq!(found.delay(), Some(delay), "{before} seconds before");
             let now = at(deadline - before) + SignedDuration::try_from(delay).unwrap();
             let is_late = until_late(&waiting, now).is_none();

@@ -94,7 +94,7 @@ mod tests {
         let (mut resource, mut disk) = (resource(1), volume(50));
         resource.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
         disk.tags = disk.tags.with(key::SERVED, NEVER).with(key::QUESTDB, "10.0.0");
-        disk.created_at = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(60));
+        disk.created_at = Some(SystemTime::UNIX_EPOCH + Duration::from_mins(1));
         let account = Account { volumes: vec![disk], ..Account::default() };
         let mut observed = Observed { account, ..Observed::default() };
         change(&mut resource, &mut observed);
@@ -159,7 +159,7 @@ mod tests {
             ("it was made of a copy", |_, observed| disk(observed).snapshot = Some("snap-1".to_owned())),
             ("it was made of a copy of ours", |_, observed| tag(observed, key::BASIS, "stopped:u:3")),
             ("it was there before its resource", |_, observed| {
-                disk(observed).created_at = Some(SystemTime::UNIX_EPOCH - Duration::from_secs(60));
+                disk(observed).created_at = Some(SystemTime::UNIX_EPOCH - Duration::from_mins(1));
             }),
             ("nobody knows since when it is there", |_, observed| disk(observed).created_at = None),
             ("nobody knows since when its resource is there", |resource, _| {

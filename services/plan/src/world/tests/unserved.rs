@@ -169,17 +169,15 @@ fn whatever_goes_wrong_on_the_way_to_the_other_version_the_end_is_the_same() {
         for trouble in (0..steps.len()).flat_map(troubles_at) {
             comes_to(&end, &passes, trouble, &format!("{first} to {wish}, {trouble:?}"));
         }
-        let clouds: [(&str, fn(&mut World)); 3] = [
-            ("wiped", |world| world.wiped = ENOUGH / 2),
-            ("EC2 late", |world| world.lag = 3),
-            ("caches late", |world| world.late = true),
-        ];
-        for (cloud, gather) in clouds {
+        let check = |cloud: &str, gather: fn(&mut World)| {
             let mut world = begun();
             gather(&mut world);
             settle(&mut world, None, false);
             check_first(&world, wish, &format!("{first} to {wish}, {cloud}"));
-        }
+        };
+        check("wiped", |world| world.wiped = ENOUGH / 2);
+        check("EC2 late", |world| world.lag = 3);
+        check("caches late", |world| world.late = true);
     }
 }
 
