@@ -129,10 +129,6 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
         Err(violations) => return Box::pin(refuse(context, resource, &subject, &violations)).await,
     };
     let mut observed = observe::observe(context, resource, &validated).await?;
-    let misspelt = plan::misspelt(&validated, &observed);
-    if !misspelt.0.is_empty() {
-        return Box::pin(refuse(context, resource, &subject, &misspelt)).await;
-    }
     let mut plan = plan::plan(resource, &validated, &observed, &context.settings);
     if let Some(found) = observe::protection(context, resource, (&validated, &observed), &plan).await? {
         observed.account.protection = Some(found);

@@ -62,6 +62,7 @@ pub(crate) fn changes(world: &World<'_>, plan: &Plan) -> Vec<Change> {
     changes.extend(disk(world));
     changes.extend(name(world, plan));
     changes.extend(restarts(world));
+    changes.extend(left_out(world, plan));
     changes.extend(world.upgrade.change.clone());
     changes.extend(plan.actions.iter().filter_map(|action| of_step(&action.step)));
     changes.sort();
@@ -110,6 +111,14 @@ fn restarts(world: &World<'_>) -> Vec<Change> {
         changes.push(Change::new("/spec", ChangeMeans::Restart, why));
     }
     changes
+}
+
+/// Keys of server.conf that are asked for and left out.
+fn left_out(world: &World<'_>, plan: &Plan) -> Vec<Change> {
+    let Some(State::Refused(why)) = plan.state(Part::Config) else { return Vec::new() };
+    let keys = world.resource.spec.config.keys();
+    let left_out = keys.filter(|key| !world.validated.config.contains_key(*key));
+    left_out.map(|key| Change::new(field_of(key), ChangeMeans::Refused, why)).collect()
 }
 
 /// What a pod would read otherwise if it were made now, which nobody asks for.

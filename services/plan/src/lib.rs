@@ -61,7 +61,7 @@ pub use last_copy::{
     takes_copy, without_last_copy,
 };
 pub use misread::{misread, unread};
-pub use misspelt::{is_to_list_keys, misspelt};
+pub use misspelt::is_to_list_keys;
 pub use observed::{Account, Children, Dns, Memory, Observed, Unseen, Withheld, rests_on_all};
 pub use overwrite::overwriting;
 pub use part::Part;

@@ -1,25 +1,37 @@
-//! Keys of server.conf that are misspelt: QuestDB ends when it is started with a key that it does not know, so one that serves is
-//! not restarted for such a key.
+//! Keys of server.conf that are misspelt: QuestDB ends when it is started with a key that it does not know, so that key is left out, and
+//! all else is carried out. Whatever becomes of a database, it is healed without the key.
 //!
 //! A QuestDB that runs can be asked for the keys that it has read. It takes more than those: what it has no use for any more, what is
 //! for tests, and what belongs to something that is turned off, as `pg.enabled` does with nearly all that begins with `pg.`. So that
 //! a key is not listed says nothing by itself.
 //!
-//! *Invariant:* a key is refused only where it is none of those that are listed and written almost like one of them. What is wrong
+//! *Invariant:* a key is left out only where it is none of those that are listed and written almost like one of them. What is wrong
 //! in another way is not noticed, and nobody is kept from a key that there is.
+//! *Invariant:* what was left out of a spec stays so while nobody can be asked, as where the machine has ended: QuestDB would not start
+//! on the next one.
 
 use std::collections::BTreeSet;
 
 use domain::{Rule, Violation, Violations};
 use resources::QuestDB;
+use resources::names::condition;
 
 use crate::change::{Running, field_of};
+use crate::report::conditions::KEY_UNKNOWN;
 use crate::{Goal, Observed, Validated, rehearsal};
 
 /// Most slips of who means another key. Of the 624 keys that QuestDB 9.3.4 takes, those that it does not list whatever it is started
 /// with have three slips at least to those that it lists; none has one to any other, and the few that have two to each other
-/// (`cairo.o3.max.lag` and `cairo.o3.min.lag`, say) are listed together.
+/// (`cairo.o3.max.lag` and `cairo.o3.min.lag`, say) have no word that is not of another key as well.
 const SLIPS: usize = 2;
+
+/// Keys that are left out of server.conf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    pub(crate) keys: BTreeSet<String>,
+    /// What is told of them.
+    pub(crate) why: String,
+}
 
 /// Whether it counts which keys QuestDB lists: it may not know one that is asked for, be it to learn what that would take.
 pub fn is_to_list_keys(resource: &QuestDB, validated: &Validated, observed: &Observed) -> bool {
@@ -32,29 +44,65 @@ pub fn is_to_list_keys(resource: &QuestDB, validated: &Validated, observed: &Obs
     running.is_some_and(|running| keys.any(|key| running.may_not_know(key)))
 }
 
-/// The keys of a wish with which QuestDB would not start again. It would be restarted with them also where another version is asked
-/// for: that is started only after all else that needs a restart.
-pub fn misspelt(validated: &Validated, observed: &Observed) -> Violations {
-    let mut violations = Violations::default();
-    let listed = observed.listed_keys.as_deref().filter(|_| validated.goal == Goal::Serve);
-    let Some(listed) = listed else { return violations };
-    let Some(running) = Running::in_force(&observed.children) else { return violations };
-    for key in validated.config.keys().filter(|key| running.may_not_know(key)) {
-        if let Some(meant) = meant(key, listed) {
-            let version = running.version();
-            let detail = format!(
-                "QuestDB {version}, which runs, knows no such key and would not start with it; it knows {meant}"
-            );
-            violations.push(Violation::new(field_of(key), Rule::Unknown, detail));
+/// What is left out of a wish, because QuestDB would not start again with it. It would be restarted with it also where another version is
+/// asked for: that is started only after all else that needs a restart.
+pub(crate) fn left_out(resource: &QuestDB, validated: &Validated, observed: &Observed) -> Option<LeftOut> {
+    let running = Running::in_force(&observed.children).filter(|_| validated.goal == Goal::Serve)?;
+    let new = validated.config.keys().filter(|key| running.may_not_know(key));
+    let (keys, why): (BTreeSet<String>, String) = match observed.listed_keys.as_deref() {
+        Some(listed) => {
+            let wrong = violations(validated, &running, listed);
+            let keys = new.filter(|key| meant(key, listed).is_some()).cloned().collect();
+            (keys, format!("{wrong}. That is left out, and all else is carried out: correct the spec"))
         }
-    }
-    violations
+        // Which of them are right is not known any more; those wait until it is.
+        None => (new.cloned().collect(), as_told(resource)?),
+    };
+    (!keys.is_empty()).then_some(LeftOut { keys, why })
+}
+
+/// What is wrong with the keys of a wish.
+pub(crate) fn misspelt(validated: &Validated, observed: &Observed) -> Violations {
+    let listed = observed.listed_keys.as_deref().filter(|_| validated.goal == Goal::Serve);
+    let found = listed.zip(Running::in_force(&observed.children));
+    found.map(|(listed, running)| violations(validated, &running, listed)).unwrap_or_default()
+}
+
+fn violations(validated: &Validated, running: &Running, listed: &BTreeSet<String>) -> Violations {
+    let version = running.version();
+    let wrong = |key: &String| {
+        let meant = meant(key, listed)?;
+        let detail = format!(
+            "QuestDB {version}, which runs, knows no such key and would not start with it; it knows {meant}"
+        );
+        Some(Violation::new(field_of(key), Rule::Unknown, detail))
+    };
+    let new = validated.config.keys().filter(|key| running.may_not_know(key));
+    Violations(new.filter_map(wrong).collect())
+}
+
+/// What was told of this very spec, where keys of it were left out.
+fn as_told(resource: &QuestDB) -> Option<String> {
+    let mut conditions = resource.status.iter().flat_map(|status| &status.conditions);
+    let told = conditions.find(|found| found.type_ == condition::CONFIG_ACCEPTED)?;
+    let is_of_it = told.reason == KEY_UNKNOWN && told.observed_generation == resource.metadata.generation;
+    is_of_it.then(|| told.message.clone())
 }
 
 /// The key that is meant by one that is not listed.
 fn meant<'a>(key: &str, listed: &'a BTreeSet<String>) -> Option<&'a String> {
+    if listed.contains(key) || !has_odd_word(key, listed) {
+        return None;
+    }
     let nearest = |slips| listed.iter().find(|known| is_near(key.as_bytes(), known.as_bytes(), slips));
-    if listed.contains(key) { None } else { (1..=SLIPS).find_map(nearest) }
+    (1..=SLIPS).find_map(nearest)
+}
+
+/// Whether a key has a word that none of these has. One of known words is another key, and none that is misspelt: `line.tcp.timestamp`
+/// beside `line.udp.timestamp`, which alone is listed where `line.http.enabled` is false.
+fn has_odd_word(key: &str, listed: &BTreeSet<String>) -> bool {
+    let known: BTreeSet<&str> = listed.iter().flat_map(|key| key.split('.')).collect();
+    key.split('.').any(|word| !known.contains(word))
 }
 
 /// Whether one text is the other but for so many letters at most that are wrong, missing, too many, or in each other's place.
@@ -87,9 +135,11 @@ mod tests {
 
     /// A key that QuestDB runs with.
     const IN_FORCE: &str = "cairo.max.uncommitted.rows";
-    const LISTED: [&str; 5] = [
+    const LISTED: [&str; 7] = [
         "cairo.o3.max.lag",
         "http.worker.count",
+        "line.tcp.enabled",
+        "line.udp.timestamp",
         "query.timeout",
         "shared.worker.count",
         "shared.worker.haltOnError",
@@ -123,6 +173,7 @@ mod tests {
             (IN_FORCE, None),
             ("http.net.connection.limit", None),
             // What is not listed all the same may be known.
+            ("line.tcp.timestamp", None),
             ("pg.worker.count", None),
             ("query.timeout.sec", None),
             ("debug.cairo.pool.segment.size", None),
@@ -149,6 +200,34 @@ mod tests {
         assert!(misspelt(&wish, &gone).0.is_empty());
         let paused = Validated { goal: Goal::Pause, ..wish };
         assert!(misspelt(&paused, &observed(Some(&LISTED))).0.is_empty());
+    }
+
+    /// With a wrong key and a right one, of which was told under this generation that not all are known.
+    fn told(generation: i64) -> QuestDB {
+        let mut told =
+            with("/spec/config", json!({ "shared.worker.coutn": "2", "shared.worker.count": "2" }));
+        let said = json!({ "type": condition::CONFIG_ACCEPTED, "status": "False", "reason": KEY_UNKNOWN, "message": "told",
+            "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z" });
+        told.status = Some(serde_json::from_value(json!({ "conditions": [said] })).unwrap());
+        told
+    }
+
+    #[test]
+    fn what_is_left_out_stays_so_while_nobody_can_be_asked() {
+        let keys = |resource: &QuestDB, listed: Option<&[&str]>| {
+            let found = left_out(resource, &validated(resource), &observed(listed));
+            found.map(|found| found.keys.into_iter().collect::<Vec<_>>()).unwrap_or_default()
+        };
+        assert_eq!(keys(&told(1), Some(&LISTED)), ["shared.worker.coutn"]);
+        // Nobody knows any more which it was.
+        assert_eq!(keys(&told(1), None), ["shared.worker.count", "shared.worker.coutn"]);
+        // It was told of another spec, or nothing was.
+        for resource in [told(0), with_key("shared.worker.coutn")] {
+            assert_eq!(keys(&resource, None), Vec::<String>::new());
+        }
+        let resource = told(1);
+        let gone = Observed { children: Children::default(), ..observed(None) };
+        assert_eq!(left_out(&resource, &validated(&resource), &gone), None);
     }
 
     #[test]

@@ -13,7 +13,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use resources::{PlanForStatus, QuestDB, QuestDBSpec, QuestDBStatus, names};
 use serde_json::Value;
 
-use crate::{InForce, Observed, Plan, Settings, Subject, misspelt, plan, validate_over};
+use crate::misspelt::misspelt;
+use crate::{InForce, Observed, Plan, Settings, Subject, plan, validate_over};
 
 /// Most lines of an answer.
 const LINES: usize = 64;

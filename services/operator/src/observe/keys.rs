@@ -1,6 +1,7 @@
 //! Which keys of server.conf a QuestDB lists that runs and may not know one which is asked for.
 //!
-//! *Invariant:* whoever cannot be asked holds nothing up: what is asked for is carried out as if all of it were known.
+//! *Invariant:* whoever cannot be asked holds nothing up: what is asked for is carried out as if all of it were known, but for a spec of
+//! which it was told that it is not.
 
 use std::sync::Arc;
 use std::time::Instant;

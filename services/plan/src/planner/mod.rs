@@ -40,6 +40,7 @@ use resources::{QuestDB, names};
 
 use crate::Mistagged;
 use crate::change::{changes, restart_in_force};
+use crate::misspelt::{LeftOut, left_out};
 use crate::report::are_copies_outdated;
 use crate::secrets::{Choice, Keyring, choose};
 use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated, upgrade};
@@ -85,6 +86,10 @@ pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, sett
     // Nobody is restarted because a restart that was made is not asked for any more.
     let restart_nonce = validated.restart_nonce.clone().or_else(|| restart_in_force(&observed.children));
     let mut in_force = Validated { keyring, restart_nonce, ..validated.clone() };
+    let left_out = left_out(resource, validated, observed);
+    if let Some(LeftOut { keys, .. }) = &left_out {
+        in_force.config.retain(|key, _| !keys.contains(key));
+    }
     let upgrade = upgrade::decide(resource, &in_force, observed, choice);
     if upgrade.image != in_force.image {
         upgrade::version_of(&upgrade.image).clone_into(&mut in_force.version);
@@ -94,6 +99,9 @@ pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, sett
     let world = World { resource, validated, observed, settings, choice, upgrade: &upgrade };
     let copies_outdated = are_copies_outdated(resource.status.as_ref());
     let mut plan = Plan { upgrade: upgrade.record.clone(), copies_outdated, ..Plan::default() };
+    if let Some(LeftOut { why, .. }) = left_out {
+        plan.say(Part::Config, State::Refused(why));
+    }
     // Nobody may put a finalizer on what is being deleted.
     if !world.is_held() && (validated.removing || validated.held_back) {
         return plan;

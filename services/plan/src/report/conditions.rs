@@ -84,6 +84,8 @@ fn seen(status: &QuestDBStatus) -> Option<Word> {
 
 /// Reason of the conditions while the spec as a whole is refused.
 pub(crate) const INVALID: &str = "Invalid";
+/// Reason of condition `ConfigAccepted` while a key of server.conf is left out that QuestDB does not know.
+pub(crate) const KEY_UNKNOWN: &str = "KeyUnknown";
 
 /// Reasons for which a database that is not to serve is not ready.
 pub(super) const PAUSED: &str = "Paused";
@@ -174,6 +176,7 @@ fn accepted(outcome: &Outcome<'_>) -> Word {
     match outcome.first_refused() {
         Some((Part::Upgrade, text)) => no("UpgradeRefused", &text),
         Some((Part::Rename, text)) => no("NameTaken", &text),
+        Some((Part::Config, text)) => no(KEY_UNKNOWN, &text),
         Some((part, text)) => no(&reason(part), &text),
         None => yes("Valid", &carried_out(outcome)),
     }

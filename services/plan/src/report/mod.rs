@@ -243,13 +243,18 @@ impl Outcome<'_> {
 
     /// The same of what goes on by itself, be it that it waits: what is refused waits for another wish.
     pub(crate) fn first_going(&self) -> Option<(Part, String)> {
-        self.first_open_of(|part| !matches!(self.plan.state(part), Some(State::Refused(_))))
+        self.first_open_of(|part| !self.is_refused(part))
     }
 
     /// The same of what stands between the database and its readiness: it serves with a disk that is still too
-    /// small, and without a monitor.
+    /// small, without a monitor, and with what is refused as it was before.
     pub(crate) fn first_missing(&self) -> Option<(Part, String)> {
-        self.first_open_of(|part| !part.is_beside())
+        let stands = |part| self.is_refused(part) && self.applied.failure(part).is_none();
+        self.first_open_of(|part| !part.is_beside() && !stands(part))
+    }
+
+    fn is_refused(&self, part: Part) -> bool {
+        matches!(self.plan.state(part), Some(State::Refused(_)))
     }
 
     fn first_open_of(&self, counts: impl Fn(Part) -> bool) -> Option<(Part, String)> {

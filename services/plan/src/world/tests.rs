@@ -23,6 +23,7 @@ mod keys;
 mod kubernetes;
 mod last_copy;
 mod late;
+mod misspelt;
 mod model;
 mod moves;
 mod news;

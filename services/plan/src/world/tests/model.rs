@@ -136,6 +136,8 @@ pub(crate) struct World {
     pub(crate) broken: Vec<String>,
     /// Images that no registry gives.
     pub(crate) unpulled: Vec<String>,
+    /// Keys of server.conf that QuestDB lists, where it can be asked.
+    pub(super) listed: Option<Arc<BTreeSet<String>>>,
     /// The API server takes no objects for now.
     pub(crate) read_only: bool,
     /// It takes none of this kind for now.
@@ -206,6 +208,7 @@ impl World {
             reloads: 0,
             broken: Vec::new(),
             unpulled: Vec::new(),
+            listed: None,
             read_only: false,
             read_only_for: None,
             now: Timestamp::UNIX_EPOCH,
@@ -250,8 +253,14 @@ impl World {
 
     fn observed(&self, resource: &QuestDB, mut children: Children) -> Observed {
         let secrets = self.secrets_seen(resource, &mut children);
-        let mut observed =
-            Observed { children, secrets, at: self.now, memory: self.memory.clone(), ..Observed::default() };
+        let mut observed = Observed {
+            children,
+            secrets,
+            listed_keys: self.listed.clone(),
+            memory: self.memory.clone(),
+            at: self.now,
+            ..Observed::default()
+        };
         if self.hidden == 0 {
             let account = &mut observed.account;
             (account.instances, account.volumes, account.groups) = match self.past.front() {
@@ -440,16 +449,6 @@ impl World {
             self.resource.status = Some(status);
             self.touch();
         }
-    }
-
-    /// Somebody takes the status away. The identity of a resource that people wrote comes back before anything is done; that of
-    /// an instruction is not believed until it was checked again.
-    pub(super) fn wipe(&mut self) {
-        let database_id = self.resource.status.take().and_then(|status| status.database_id);
-        let database_id = database_id.filter(|_| self.resource.spec.instruction.is_none());
-        self.resource.status =
-            database_id.map(|id| QuestDBStatus { database_id: Some(id), ..QuestDBStatus::default() });
-        self.touch();
     }
 
     /// Which pod there is.

@@ -26,6 +26,16 @@ impl World {
         };
         crate::doubt(&validated(&self.resource).subject, "the instruction", &standing)
     }
+
+    /// Somebody takes the status away. The identity of a resource that people wrote comes back before anything is done; that of
+    /// an instruction is not believed until it was checked again.
+    pub(super) fn wipe(&mut self) {
+        let database_id = self.resource.status.take().and_then(|status| status.database_id);
+        let database_id = database_id.filter(|_| self.resource.spec.instruction.is_none());
+        self.resource.status =
+            database_id.map(|id| QuestDBStatus { database_id: Some(id), ..QuestDBStatus::default() });
+        self.touch();
+    }
 }
 
 /// Passes after which an end must have been reached.
