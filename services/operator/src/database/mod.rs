@@ -21,16 +21,19 @@ use crate::context::Context;
 
 /// How long a question may take.
 const QUESTION: Duration = Duration::from_secs(5);
-/// How long QuestDB may take to come to a stand.
-const CREATE: Duration = Duration::from_mins(2);
 /// How long it may take to read its settings.
 const RELOAD: Duration = Duration::from_secs(10);
 /// How long it may take to go on.
 const RELEASE: Duration = Duration::from_secs(30);
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(3);
+/// How much later it may be told that something took too long.
+const LATE: Duration = Duration::from_secs(1);
 /// No answer of what is asked here is longer.
 const LONGEST: usize = 64 * 1024;
+/// The header that tells QuestDB how long a statement may take, in milliseconds. It gives one up after its `query.timeout` where it is not
+/// told, which is a minute unless somebody has said otherwise.
+const STATEMENT_TIMEOUT: &str = "Statement-Timeout";
 
 /// What did not work.
 #[derive(Debug, thiserror::Error)]
@@ -129,9 +132,9 @@ impl Databases {
         answer::checkpoint(status, &body)
     }
 
-    /// CHECKPOINT CREATE. Refused while there is one.
-    pub(crate) async fn hold(&self, door: &Door) -> Result<(), Error> {
-        let (status, body) = self.ask(door, "CHECKPOINT CREATE", CREATE).await?;
+    /// CHECKPOINT CREATE. Refused while there is one, and given up by QuestDB itself where it does not come to a stand within `limit`.
+    pub(crate) async fn hold(&self, door: &Door, limit: Duration) -> Result<(), Error> {
+        let (status, body) = self.ask(door, "CHECKPOINT CREATE", limit).await?;
         answer::done(status, &body)
     }
 
@@ -170,7 +173,9 @@ impl Databases {
             IpAddr::V6(address) => format!("[{address}]"),
         };
         let request = self.0.get(format!("http://{host}:{}/exec", port::HTTP)).query(&[("query", statement)]);
-        let sent = request.basic_auth(user, Some(password)).timeout(limit).send();
+        let request = request.header(STATEMENT_TIMEOUT, limit.as_millis().to_string());
+        // One that has gone without a word is noticed before: the client has the other side asked whether it is alive (keep-alive).
+        let sent = request.basic_auth(user, Some(password)).timeout(limit + LATE).send();
         let mut response = sent.await.map_err(|error| silent(error.without_url()))?;
         let status = response.status().as_u16();
         let denied = || Error::Denied { address: *address };

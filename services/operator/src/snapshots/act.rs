@@ -7,7 +7,7 @@ use std::time::Instant;
 use cloud::{Disposition, Error as AwsError, NewSnapshot, SnapshotId, Tags, key};
 use kube::Api;
 use kube::api::ListParams;
-use plan::snapshot::{Step, identity, owes};
+use plan::snapshot::{Step, identity, owes, patience};
 use resources::names::snapshot::{FINALIZER, IDENTITY, RELEASE_OWED};
 use resources::{QuestDBSnapshot, Seen};
 use serde_json::{Value, json};
@@ -125,19 +125,22 @@ async fn owe(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> Result<Done, 
 }
 
 async fn checkpoint(snapshots: &Snapshots, resource: &QuestDBSnapshot, door: &Door) -> Result<Done, Error> {
-    let (databases, checkpoints) = (&snapshots.context.databases, &snapshots.checkpoints);
+    let (context, checkpoints) = (&snapshots.context, &snapshots.checkpoints);
+    let Ok(_place) = snapshots.stands.try_acquire() else {
+        return Err(Error::Stale { what: "other databases come to a stand first".to_owned() });
+    };
     let before = checkpoints.asks(uid(resource), Instant::now());
-    let answer = databases.hold(door).await;
+    let answer = context.databases.hold(door, patience(resource, context.clock.now())).await;
     match &answer {
         Ok(()) | Err(database::Error::Unreadable { .. }) => checkpoints.answered(uid(resource), before),
         // A clear no made none.
         Err(database::Error::Refused { .. } | database::Error::Denied { .. }) => {
             checkpoints.refused(uid(resource), before);
         }
-        Err(database::Error::Silent { .. }) => checkpoints.silent(uid(resource), Instant::now()),
+        Err(database::Error::Silent { .. }) => checkpoints.unheard(uid(resource), Instant::now()),
     }
     answer.map_err(Error::database("make a checkpoint"))?;
-    let held = databases.held(door).await.map_err(Error::database("ask for the checkpoint"))?;
+    let held = context.databases.held(door).await.map_err(Error::database("ask for the checkpoint"))?;
     if let Some(held) = held {
         checkpoints.made(uid(resource), held.since);
     }

@@ -74,6 +74,13 @@ impl Checkpoints {
         }
     }
 
+    /// The one that was asked for got no answer, however long one was waited for: it may come from now on.
+    pub(super) fn unheard(&self, uid: &str, now: Instant) {
+        if let Some(entry) = self.lock().get_mut(uid) {
+            entry.unanswered = Some(now);
+        }
+    }
+
     /// QuestDB did not tell anything: what it has not read by now, it may read later.
     pub(super) fn silent(&self, uid: &str, now: Instant) {
         if let Some(entry) = self.lock().get_mut(uid) {
@@ -180,6 +187,19 @@ mod tests {
             after(now, 20)
         });
         is(found, Checkpoint::Made(SINCE), Requests::Unanswered);
+    }
+
+    #[test]
+    fn an_answer_that_was_waited_for_in_vain_for_long_may_come_for_as_long_as_any() {
+        for (seconds, requests) in [(299, Requests::Unanswered), (300, Requests::Answered)] {
+            let found = known(10_000, |all, now| {
+                all.unmade("u");
+                all.asks("u", now);
+                all.unheard("u", after(now, 1_800));
+                after(now, 1_800 + seconds)
+            });
+            is(found, Checkpoint::Unknown, requests);
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use cloud::VolumeSnapshot;
 use plan::snapshot::{self, Checkpoint, Debt, Ground, Plan, Seen, Step};
 use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
 use self::checkpoints::Checkpoints;
 use self::copies::{Copies, There, hear};
@@ -33,6 +33,8 @@ use crate::slot::Slot;
 use crate::turn::Next;
 use crate::write;
 
+/// Databases that come to a stand at once. Each may take long for that, and those that are to be let go need places meanwhile.
+const STANDS: usize = 10;
 /// After something was done: what was done shows soon.
 const AFTER_STEP: Duration = Duration::from_millis(400);
 
@@ -45,6 +47,7 @@ pub(crate) struct Snapshots {
     pub(crate) memories: Memories,
     checkpoints: Checkpoints,
     refusals: Refusals,
+    stands: Semaphore,
     /// One after the other looks whether nobody owes a release and writes down that it does.
     owing: Mutex<()>,
 }
@@ -58,6 +61,7 @@ impl Snapshots {
             rests: Rests::default(),
             checkpoints: Checkpoints::new(Instant::now(), context.questdb_lag),
             refusals: Refusals::default(),
+            stands: Semaphore::new(STANDS),
             context,
             memories,
             owing: Mutex::default(),

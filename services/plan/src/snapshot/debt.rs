@@ -1,12 +1,16 @@
 //! What becomes of a release that is owed.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use resources::QuestDBSnapshot;
 
 use super::{Checkpoint, Ground, Known, Requests, is_copying, is_settled};
 
+/// How long a checkpoint is waited for at least.
+const PATIENCE: Duration = Duration::from_mins(2);
 /// How long after the last moment at which anything may be asked of QuestDB under a debt its checkpoint may still begin: one is waited for
-/// for two minutes, and may come of a request that was given up.
+/// for two minutes then, and may come of a request that was given up.
 const LATEST: SignedDuration = SignedDuration::from_mins(5);
 
 /// What has to be done about a release that is owed, by what is seen of the database.
@@ -35,6 +39,13 @@ pub fn debt(resource: &QuestDBSnapshot, ground: &Ground, known: Known, now: Time
         Ground::Serving { .. } | Ground::Stopped { .. } | Ground::Ended { .. } | Ground::Absent => Debt::Void,
         Ground::Unclear(what) => Debt::Unclear(what.clone()),
     }
+}
+
+/// How long a checkpoint is waited for that is asked for now. QuestDB comes to a stand table by table, and one that is given up is begun
+/// anew: so it has half of what is left until the deadline, and the copy has the other half to begin.
+pub fn patience(resource: &QuestDBSnapshot, now: Timestamp) -> Duration {
+    let left = late_for(resource, now).map_or(SignedDuration::ZERO, |late| -late);
+    (Duration::try_from(left).unwrap_or_default() / 2).max(PATIENCE)
 }
 
 /// Whether a database may not be held any longer for a snapshot of which nothing else is known, because it cannot be read in whole:

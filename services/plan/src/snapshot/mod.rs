@@ -38,7 +38,7 @@ use cloud::{NewSnapshot, SnapshotId, Tags, VolumeId, VolumeSnapshot, key};
 use jiff::{SignedDuration, Timestamp};
 use resources::{CopyPolicy, QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase, names};
 
-pub use debt::{Debt, debt, is_overdue, until_late};
+pub use debt::{Debt, debt, is_overdue, patience, until_late};
 pub use decide::{plan, rests_on_database};
 pub use known::{Checkpoint, Known, Requests};
 pub use lost::{left_out, told_copy};

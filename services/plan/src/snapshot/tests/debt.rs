@@ -8,7 +8,7 @@ use resources::{CopyPolicy, QuestDBSnapshot, SnapshotPhase};
 use super::table::after;
 use super::walk::run;
 use super::world::{Fault, World};
-use crate::snapshot::{Checkpoint, Debt, Ground, Held, Known, Requests, Seen, debt, plan};
+use crate::snapshot::{Checkpoint, Debt, Ground, Held, Known, Requests, Seen, debt, patience, plan};
 
 /// What is known of a checkpoint for which no request is under way.
 const fn quiet(checkpoint: Checkpoint) -> Known {
@@ -25,6 +25,22 @@ const NEW: Known = Known { checkpoint: Checkpoint::Unknown, requests: Requests::
 
 fn seconds(count: i64) -> SignedDuration {
     SignedDuration::from_secs(count)
+}
+
+#[test]
+fn a_checkpoint_is_waited_for_while_its_copy_has_as_long_to_begin() {
+    let (world, seen) = after(0);
+    let resource = &world.objects[0];
+    let made = resource.metadata.creation_timestamp.as_ref().unwrap().0;
+    assert_eq!(seen.now, made);
+    let deadline = i64::from(resource.spec.deadline_seconds);
+    for (before, expected) in [(deadline, deadline / 2), (1_000, 500), (240, 120), (60, 120), (-60, 120)] {
+        let found = patience(resource, made + seconds(deadline - before));
+        assert_eq!(found.as_secs(), u64::try_from(expected).unwrap(), "{before}");
+    }
+    let mut ageless = resource.clone();
+    ageless.metadata.creation_timestamp = None;
+    assert_eq!(patience(&ageless, made).as_secs(), 120);
 }
 
 #[test]

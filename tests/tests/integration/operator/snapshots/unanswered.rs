@@ -1,8 +1,7 @@
 //! A request for a checkpoint whose answer is lost, and which QuestDB carries out only once the database was let go.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use resources::SnapshotPhase;
 use resources::names::port;
@@ -21,7 +20,7 @@ const ASKS: &[u8] = b"GET /exec?query=CHECKPOINT+CREATE";
 /// Stands before a QuestDB and keeps the first request for a checkpoint to itself, whose connection ends; the rest is passed on.
 struct Lossy {
     address: IpAddr,
-    has_lost: Arc<AtomicBool>,
+    lost: Arc<OnceLock<Vec<u8>>>,
     task: AbortHandle,
 }
 
@@ -32,14 +31,14 @@ impl Lossy {
         let address = IpAddr::V4(Ipv4Addr::new(127, 80, process, place));
         let questdb = SocketAddr::from((questdb, port::HTTP));
         let listener = TcpListener::bind((address, port::HTTP)).await.unwrap();
-        let has_lost = Arc::<AtomicBool>::default();
-        let lost = Arc::clone(&has_lost);
+        let lost = Arc::<OnceLock<Vec<u8>>>::default();
+        let of_all = Arc::clone(&lost);
         let accepts = tokio::spawn(async move {
             while let Ok((inner, _)) = listener.accept().await {
-                tokio::spawn(pass(inner, questdb, Arc::clone(&lost)));
+                tokio::spawn(pass(inner, questdb, Arc::clone(&of_all)));
             }
         });
-        Self { address, has_lost, task: accepts.abort_handle() }
+        Self { address, lost, task: accepts.abort_handle() }
     }
 }
 
@@ -49,7 +48,7 @@ impl Drop for Lossy {
     }
 }
 
-async fn pass(mut inner: TcpStream, to: SocketAddr, lost: Arc<AtomicBool>) -> std::io::Result<()> {
+async fn pass(mut inner: TcpStream, to: SocketAddr, lost: Arc<OnceLock<Vec<u8>>>) -> std::io::Result<()> {
     let mut outer = TcpStream::connect(to).await?;
     let (mut from_inner, mut to_inner) = inner.split();
     let (mut from_outer, mut to_outer) = outer.split();
@@ -58,7 +57,7 @@ async fn pass(mut inner: TcpStream, to: SocketAddr, lost: Arc<AtomicBool>) -> st
         loop {
             let count = from_inner.read(&mut buffer).await?;
             let asked = &buffer[..count];
-            if asked.is_empty() || (asked.starts_with(ASKS) && !lost.swap(true, Ordering::AcqRel)) {
+            if asked.is_empty() || (asked.starts_with(ASKS) && lost.set(asked.to_vec()).is_ok()) {
                 return Ok::<(), std::io::Error>(());
             }
             to_outer.write_all(asked).await?;
@@ -68,6 +67,13 @@ async fn pass(mut inner: TcpStream, to: SocketAddr, lost: Arc<AtomicBool>) -> st
         done = asks => done,
         done = tokio::io::copy(&mut from_outer, &mut to_inner) => done.map(drop),
     }
+}
+
+/// What a request tells QuestDB of how long it may take, in milliseconds.
+fn statement_timeout(request: &str) -> u64 {
+    let mut headers = request.lines().filter_map(|line| line.split_once(": "));
+    let told = headers.find(|(name, _)| name.eq_ignore_ascii_case("Statement-Timeout"));
+    told.unwrap().1.parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,7 +90,9 @@ async fn a_checkpoint_that_begins_after_the_release_is_released_too() {
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[&place], &patient);
     take(subject, "late", "Retain").await;
     place.fired().await;
-    assert!(lossy.has_lost.load(Ordering::Acquire), "it was answered at once");
+    let lost = lossy.lost.get().expect("it was answered at once");
+    let limit = statement_timeout(&String::from_utf8_lossy(lost));
+    assert!((120_001..=1_800_000).contains(&limit), "half of the hour until its deadline: {limit}");
     assert_eq!(stage.questdb.held_since().await, None);
     // The first request is carried out only now.
     stage.questdb.sql("CHECKPOINT CREATE").await;
