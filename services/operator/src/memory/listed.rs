@@ -3,6 +3,8 @@
 //!
 //! *Invariant:* what one pod listed counts until another one has: a QuestDB that does not answer for a moment does not get what it
 //! was not given before.
+//!
+//! What many list alike is kept once: each list is some fifty kilobytes, and a key may be asked for of ten thousand databases at once.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,7 +48,12 @@ impl Lists {
         let mut lists = self.lock();
         let former = lists.remove(uid).and_then(|list| list.keys);
         let until = answer.is_none().then(|| now + AGAIN);
-        lists.insert(uid.to_owned(), List { pod: pod.to_owned(), until, keys: answer.or(former) });
+        let alike = |keys: Keys| {
+            let mut known = lists.values().filter_map(|list| list.keys.as_ref());
+            known.find(|known| **known == keys).map_or(keys, Arc::clone)
+        };
+        let keys = answer.map(alike).or(former);
+        lists.insert(uid.to_owned(), List { pod: pod.to_owned(), until, keys });
     }
 
     /// Nothing is asked for that it may not know.
@@ -90,5 +97,17 @@ mod tests {
         assert_eq!(lists.known("a"), keys("y"));
         lists.retain(|uid| uid != "a");
         assert!(lists.is_empty());
+    }
+
+    #[test]
+    fn what_two_list_alike_is_kept_once() {
+        let (lists, now) = (Lists::default(), Instant::now());
+        let keys = |key: &str| Some(Arc::new(BTreeSet::from([key.to_owned()])));
+        for (uid, key) in [("a", "x"), ("b", "y"), ("c", "y")] {
+            lists.asked(uid, "pod", (keys(key), now));
+        }
+        let known = |uid: &str| lists.known(uid).unwrap();
+        assert_eq!([known("a"), known("b")].map(Some), [keys("x"), keys("y")]);
+        assert!(Arc::ptr_eq(&known("b"), &known("c")));
     }
 }
