@@ -153,6 +153,9 @@ async fn begin(snapshots: &Snapshots, resource: &QuestDBSnapshot, new: &NewSnaps
     if answer.as_ref().err().is_none_or(AwsError::outcome_unknown) {
         snapshots.memories.asked(uid(resource));
     }
+    if answer.is_ok() {
+        snapshots.refusals.begun(uid(resource));
+    }
     heard(snapshots, resource, answer, "begin the snapshot")
 }
 

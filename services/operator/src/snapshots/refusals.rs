@@ -14,7 +14,8 @@ const AGAIN: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_mins
 struct Refusal {
     attempts: u32,
     until: Instant,
-    why: String,
+    /// None since EC2 took one.
+    why: Option<String>,
 }
 
 /// By uid of the snapshot.
@@ -27,14 +28,23 @@ impl Refusals {
         let mut all = self.lock();
         let attempts = all.get(uid).map_or(0, |refusal| refusal.attempts);
         let until = now + AGAIN.delay(attempts, 0.5 + share / 2.0);
-        all.insert(uid.to_owned(), Refusal { attempts: attempts.saturating_add(1), until, why });
+        let refusal = Refusal { attempts: attempts.saturating_add(1), until, why: Some(why) };
+        all.insert(uid.to_owned(), refusal);
+    }
+
+    /// A copy was begun: what EC2 refused before holds nothing up any more. Should it refuse something again, that rests longer all the
+    /// same.
+    pub(super) fn begun(&self, uid: &str) {
+        if let Some(refusal) = self.lock().get_mut(uid) {
+            refusal.why = None;
+        }
     }
 
     /// What was refused last.
     pub(super) fn known(&self, uid: &str, now: Instant) -> Option<Refused> {
         let all = self.lock();
-        let refusal = all.get(uid)?;
-        Some(Refused { why: refusal.why.clone(), rests: now < refusal.until })
+        let Refusal { until, why, .. } = all.get(uid)?;
+        Some(Refused { why: why.clone()?, rests: now < *until })
     }
 
     /// Nothing more is asked for.
@@ -67,6 +77,10 @@ mod tests {
             assert_eq!(rests(longest - 1), Some((why.to_owned(), true)));
             assert_eq!(rests(longest), Some((why.to_owned(), false)), "{longest}");
         }
+        refusals.begun("a");
+        assert_eq!(known(0), None, "it is refused no more");
+        refuse("a right", 1.0);
+        assert_eq!(rests(239), Some(("a right".to_owned(), true)), "by then that is the fourth");
         for _ in 0..10 {
             refuse("a quota", 0.0);
         }
