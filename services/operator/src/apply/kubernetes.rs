@@ -101,8 +101,8 @@ pub(crate) async fn release(context: &Context, resource: &QuestDB) -> Result<(),
 }
 
 /// Makes an object what we intend, unless one of that name belongs to somebody else; `over` what was seen to leave no place for
-/// ours, if it would stay.
-pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest, over: bool) -> Result<(), Error> {
+/// ours, if it would stay. Whether it was there as we know it all along, and was not seen yet.
+pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest, over: bool) -> Result<bool, Error> {
     let api = dynamic(pass.context, manifest.kind, manifest.namespace.as_deref());
     let mut body = manifest.body.clone();
     let (mut repair, mut is_hidden) = (None, false);
@@ -117,7 +117,7 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest, over: bool) -> R
             Err(error) => return Err(error),
             Ok(()) => {
                 returns::came_back(pass, manifest);
-                return Ok(());
+                return Ok(false);
             }
         }
         let Some(found) = check_ours(pass, &api, manifest).await? else {
@@ -156,7 +156,7 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest, over: bool) -> R
     if is_hidden {
         returns::came_back(pass, manifest);
     }
-    Ok(())
+    Ok(manifest.uid.is_none() && !is_hidden)
 }
 
 /// Applies a body to the object of a name; what its metadata are then.

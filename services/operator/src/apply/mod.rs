@@ -38,6 +38,8 @@ pub(crate) struct Written {
     pub(crate) released: bool,
     /// Something is not asked for again, because it was a moment ago and need not show yet.
     pub(crate) skipped: bool,
+    /// What the last step was to make was there all along, and is only not seen yet: nobody took it away.
+    seen_late: bool,
     /// How a failure of this pass is counted that is counted by itself.
     pub(crate) category: Option<&'static str>,
     /// Failures of this very pass; the others of `applied` were remembered, and their steps not tried.
@@ -136,7 +138,9 @@ impl Pass<'_> {
         runtime::failpoint::hit(place(&action.step), position).await;
         runtime::failpoint::hit(KIND, report::Kind(position, name, object(&action.step))).await;
         written.applied.wrote = true;
+        let seen_late = std::mem::take(&mut written.seen_late);
         if let Some(kind) = drift::put_right(action)
+            && !seen_late
             && crate::observe::is_settled(self.resource)
         {
             self.context.measures.drift(kind.as_str());
@@ -158,12 +162,18 @@ impl Pass<'_> {
             | Step::WriteGeneration { .. }
             | Step::WriteReleased { .. }
             | Step::RemoveFinalizer => self.on_resource(step, written).await,
-            Step::CreateSecret(manifest) => secret::create(self, manifest).await,
+            Step::CreateSecret(manifest) => {
+                written.seen_late = secret::create(self, manifest).await?;
+                Ok(())
+            }
             Step::DrawKey(manifest, id) => key::draw(self, manifest, id).await,
             Step::RevokeKey(manifest) => key::revoke(self, manifest).await,
             Step::KeepSecret(manifest) => secret::keep(self, manifest).await,
             Step::SetCredentials(new) => secret::set(self, new).await,
-            Step::Apply(manifest) => kubernetes::apply(self, manifest, action.writes_over).await,
+            Step::Apply(manifest) => {
+                written.seen_late = kubernetes::apply(self, manifest, action.writes_over).await?;
+                Ok(())
+            }
             Step::Delete(target) => {
                 if stops_questdb(target) {
                     current::check(self, "QuestDB was stopped", |_| ()).await?;

@@ -23,8 +23,9 @@ const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 /// Letters in a password: 160 bits.
 const LENGTH: usize = 32;
 
-/// Creates the Secret, or fills in the keys that an existing one lacks.
-pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Error> {
+/// Creates the Secret, or fills in the keys that an existing one lacks. Whether it was there as we know it all along, and was not seen
+/// yet.
+pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<bool, Error> {
     let context = pass.context;
     let api = dynamic(context, manifest.kind, manifest.namespace.as_deref());
     if manifest.uid.is_none() {
@@ -40,7 +41,7 @@ pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), E
             Err(error) => return Err(error),
             Ok(_) => {
                 returns::came_back(pass, manifest);
-                return Ok(());
+                return Ok(false);
             }
         }
     }
@@ -69,12 +70,13 @@ pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), E
     }
     let body = json!({ "metadata": metadata, "data": missing });
     write::merge(context, &api, &manifest.name, "complete the Secret", &body).await?;
+    let is_hidden = !pass.validated.subject.owns(found.metadata.labels.as_ref());
     if let Some(repair) = repair {
         repair.done(pass);
-    } else if !pass.validated.subject.owns(found.metadata.labels.as_ref()) {
+    } else if is_hidden {
         returns::came_back(pass, manifest);
     }
-    Ok(())
+    Ok(manifest.uid.is_none() && !is_hidden)
 }
 
 /// What the Secret is known by is not fought over either. It is of one intention with the values, so that the two count together.

@@ -126,6 +126,11 @@ async fn a_list_from_the_past_makes_nothing_twice() {
     };
     eventually(PATIENCE, "a database as before", ready).await;
     assert_eq!(Made::by(&subject).await, made);
+    for kind in ["ConfigMap", "Service"] {
+        let label = format!("kind=\"{kind}\"");
+        let corrections = operator.metric("slipway_drift_corrections_total", &label).await;
+        assert!(corrections < 1.0, "nobody took a {kind} away");
+    }
     let launched = launches(&subject.rig, before).await;
     assert_eq!(launched.len(), 3, "a machine, a disk and a firewall: {launched:?}");
     subject.purge_with_others().await;
