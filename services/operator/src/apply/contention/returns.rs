@@ -1,13 +1,14 @@
 //! Objects that somebody else deletes again and again, or takes the labels off by which they are found. They are told like records of a
 //! name and made again each time, because the database needs them: who makes one keeps a distance of seconds by himself.
 
+use std::collections::btree_map::Entry;
 use std::iter;
 use std::time::Instant;
 
 use plan::{Kind, Manifest, Target};
 use resources::{Phase, names};
 
-use super::{Contention, Object, Repairs, WHILE, of, of_database};
+use super::{Contention, Object, Repairs, WHILE, of_database};
 use crate::apply::Pass;
 
 /// By what they are told from objects of which fields are fought over.
@@ -49,14 +50,17 @@ fn told(object: &str, repairs: &Repairs) -> Option<String> {
 impl Contention {
     /// An object is there again. Whether it turned out to be fought over by that: the first return of a while may have been ours.
     fn returned(&self, object: Object, now: Instant) -> bool {
-        let mut all = self.lock();
-        let lasts = all.get(&object).is_some_and(|repairs| now.duration_since(repairs.last) < WHILE);
-        if !lasts {
-            all.insert(object, Repairs::new("", now));
-            return false;
-        }
         let name = object.2.clone();
-        let repairs = of(&mut all, object, "", now);
+        // Nobody else may ask for those of others for long: what counts no more is forgotten here, too.
+        let mut all = self.recent(now);
+        let repairs = match all.entry(object) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(first) => {
+                first.insert(Repairs::new("", now));
+                return false;
+            }
+        };
+        repairs.last = now;
         let begins = repairs.count(iter::once(name), now);
         // Nothing of it waits for a turn.
         repairs.paced = None;
@@ -101,6 +105,8 @@ mod tests {
         assert_eq!(contention.of_records("uid", last), Vec::<String>::new());
         assert_eq!(contention.of_tags("uid", last), Vec::<String>::new());
         assert_eq!(contention.of_returns("uid", last + WHILE), Vec::<String>::new());
+        contention.returned(object("other", Kind::Service, "quotes"), last + WHILE);
+        assert_eq!(contention.lock().len(), 1, "what counts no more is kept");
     }
 
     #[test]
