@@ -3,6 +3,7 @@
 
 use domain::Rule;
 use k8s_openapi::api::core::v1::Toleration;
+use serde_json::{Map, Value};
 
 use super::spelling::is_taint;
 use crate::reach::{is_key, prefix_of};
@@ -13,6 +14,8 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// What the pod bears of a machine, as it was said before there was a field for it. Nobody heeds it, and the API server reads it.
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
+/// Fields of one of them.
+const FIELDS: [&str; 5] = ["key", "operator", "value", "effect", "tolerationSeconds"];
 
 /// Whether keys with this prefix are for Kubernetes to give meaning to.
 pub(super) fn is_of_kubernetes(prefix: &str) -> bool {
@@ -47,10 +50,23 @@ fn is_cost(text: &str) -> bool {
     is_plain && text.parse::<i32>().is_ok()
 }
 
-/// Whether the API server takes a text as tolerations, with the names of their fields as in a pod. It takes those in any case.
+/// Whether the API server takes a text as tolerations.
 fn are_tolerations(text: &str) -> bool {
-    let read = || serde_json::from_str::<Option<Vec<Toleration>>>(text);
-    text.is_empty() || read().is_ok_and(|found| found.iter().flatten().all(is_toleration))
+    text.is_empty() || read_tolerations(text).is_some_and(|found| found.iter().all(is_toleration))
+}
+
+/// As the API server reads them, to which the names of fields are the same in capitals.
+fn read_tolerations(text: &str) -> Option<Vec<Toleration>> {
+    let found: Option<Vec<Map<String, Value>>> = serde_json::from_str(text).ok()?;
+    let named = |(name, value): (String, Value)| {
+        let known = FIELDS.into_iter().find(|field| field.eq_ignore_ascii_case(&name));
+        (known.map_or(name, str::to_owned), value)
+    };
+    let read = |one: Map<String, Value>| {
+        let one: Map<String, Value> = one.into_iter().map(named).collect();
+        serde_json::from_value::<Toleration>(Value::Object(one)).ok()
+    };
+    found.into_iter().flatten().map(read).collect()
 }
 
 fn is_toleration(toleration: &Toleration) -> bool {
@@ -89,6 +105,7 @@ mod tests {
             r#"[{"operator":"Exists"}]"#,
             r#"[{"key":"desk"},{"key":"example.com/desk","operator":"Equal","value":"a","effect":"NoSchedule"}]"#,
             r#"[{"key":"desk","operator":"Exists","effect":"NoExecute","tolerationSeconds":30,"other":1}]"#,
+            r#"[{"Key":"desk","OPERATOR":"Exists","Effect":"NoExecute","TolerationSeconds":30}]"#,
         ];
         for good in good {
             assert_eq!(refused(TOLERATIONS, good), None, "{good}");
@@ -100,6 +117,7 @@ mod tests {
             "[{}]",
             r#"["desk"]"#,
             r#"[{"key":"a b"}]"#,
+            r#"[{"Key":"a b"}]"#,
             r#"[{"key":"a b","operator":"Exists"}]"#,
             r#"[{"key":"desk","value":"a b"}]"#,
             r#"[{"key":"desk","operator":"Exists","value":"a"}]"#,
