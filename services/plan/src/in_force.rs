@@ -98,9 +98,9 @@ const CONTAINERS: &str = "/spec/pod/containers";
 const ANNOTATIONS: &str = "/spec/pod/annotations";
 const LABELS: &str = "/spec/pod/labels";
 
-/// Whether a pointer leads to what QuestDB and its pod are started with.
+/// Whether a pointer leads to what QuestDB and its pod are started with, or to what no Service of it is written with.
 fn is_about_questdb(pointer: &str) -> bool {
-    pointer.starts_with(POD) || pointer.starts_with("/spec/config/")
+    pointer.starts_with(POD) || pointer.starts_with("/spec/config/") || crate::reach::refuses_service(pointer)
 }
 
 /// Whether the name that is asked for is the one that clients know or are about to, or was accepted for a database that runs.

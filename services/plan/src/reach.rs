@@ -10,6 +10,8 @@ use resources::{
 
 use crate::{Kind, Settings, Subject};
 
+/// Where the annotations of the Services are.
+const SERVICE: &str = "/spec/network/service/";
 /// By this a Service says whom its load balancer lets in.
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 /// The two names of one annotation, the former one first.
@@ -117,7 +119,7 @@ fn check_annotations(
     (annotations, balanced): (&BTreeMap<String, String>, bool),
     violations: &mut Violations,
 ) {
-    let pointer = format!("/spec/network/service/{list}");
+    let pointer = format!("{SERVICE}{list}");
     check_keys(&pointer, annotations, violations);
     let mut refuse = |key: &str, detail: &str| {
         let pointer = format!("{pointer}/{}", reference_token(key));
@@ -133,6 +135,15 @@ fn check_annotations(
             format!("must be the same as {former}: the API server refuses a Service in which they differ");
         refuse(present, &detail);
     }
+}
+
+/// Whether a pointer leads to an annotation with which the API server refuses a Service. Who has that since before it was a rule here is
+/// told by each attempt to write the Service, and is looked after in all else.
+pub(crate) fn refuses_service(pointer: &str) -> bool {
+    let list_and_key = pointer.strip_prefix(SERVICE).and_then(|rest| rest.split_once('/'));
+    let [_, present] = TOPOLOGY;
+    let is_known = |key: &str| [SOURCE_RANGES, present].iter().any(|known| reference_token(known) == key);
+    list_and_key.is_some_and(|(_, key)| is_known(key))
 }
 
 /// The host that the routes of a resource match.

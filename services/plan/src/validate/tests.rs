@@ -226,6 +226,26 @@ fn annotations_with_which_the_api_server_refuses_a_service_are_refused() {
 }
 
 #[test]
+fn a_database_whose_service_the_api_server_refuses_already_stays_in_care() {
+    let ranges = "service.beta.kubernetes.io/load-balancer-source-ranges";
+    for (annotation, generation, kept) in
+        [(ranges, 1, Some(1)), (ranges, 2, None), ("crd.questdb.io/applied", 1, None)]
+    {
+        let mut resource =
+            with("/spec/network/service", json!({ "annotations": { annotation: "10.0.0.0/8" } }));
+        let accepted = json!({ "conditions": [{
+            "type": "ConfigAccepted", "status": "True", "reason": "Valid", "message": "", "observedGeneration": 1,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }] });
+        resource.status = Some(serde_json::from_value(accepted).unwrap());
+        resource.metadata.generation = Some(generation);
+        let validated = validate_over(&resource, subject(), &settings(), InForce::default);
+        let found = validated.ok().map(|validated| validated.kept.len());
+        assert_eq!(found, kept, "{annotation} {generation}");
+    }
+}
+
+#[test]
 fn every_key_that_belongs_to_slipway_is_refused() {
     for prefix in domain::catalogue::RESERVED_CONFIG_PREFIXES {
         let key = format!("{prefix}x");
