@@ -176,7 +176,7 @@ impl Pass<'_> {
             }
             Step::Delete(target) => {
                 if stops_questdb(target) {
-                    current::check(self, "QuestDB was stopped", |_| ()).await?;
+                    current::check(self, "QuestDB was stopped", plan::is_suspended).await?;
                 }
                 kubernetes::delete(self, target).await
             }

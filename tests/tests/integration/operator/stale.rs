@@ -210,6 +210,46 @@ async fn a_database_is_not_restarted_for_what_was_taken_back_unseen() {
     subject.wish_run_state("Running").await;
     subject.carried_out(Phase::Ready).await;
     let before = Made::by(&subject).await;
+    about_to_restart(&mut subject, &front).await;
+    subject.wish(|_| {}).await;
+    front.release();
+    passes(&operator, 2.0).await;
+
+    front.set_fate(Fate::Told, &[], 1);
+    assert!(front.fates()["questdbs"].late > 0);
+    subject.carried_out(Phase::Ready).await;
+    assert_eq!(Made::by(&subject).await, before, "it was restarted");
+    subject.purge_with_others().await;
+}
+
+/// Nor is it told that somebody wants the database to be left alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_to_be_left_alone_unseen_is_not_restarted() {
+    let mut subject = Subject::new(&unique("alone")).await;
+    let _others = Others::of(&subject.rig);
+    let lease = subject.rig.lease().await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
+    let operator = behind(&subject.rig, &front, &lease);
+    subject.wish_run_state("Running").await;
+    subject.carried_out(Phase::Ready).await;
+    let before = Made::by(&subject).await;
+    about_to_restart(&mut subject, &front).await;
+    leave_alone(&subject, &json!("true")).await;
+    front.release();
+    passes(&operator, 2.0).await;
+    assert_eq!(Made::by(&subject).await, before, "it was restarted");
+
+    front.set_fate(Fate::Told, &[], 1);
+    assert!(front.fates()["questdbs"].late > 0);
+    leave_alone(&subject, &Value::Null).await;
+    subject.carried_out(Phase::Ready).await;
+    assert_ne!(Made::by(&subject).await.pod, before.pod, "it is restarted then");
+    subject.purge_with_others().await;
+}
+
+/// Another wish, for which the operator is about to restart QuestDB: it looks at the resource once more, is held, and is told nothing more
+/// of databases from then on.
+async fn about_to_restart(subject: &mut Subject, front: &Front) {
     let itself = format!("/questdbs/{}", subject.name);
     let looks = move |seen: &Seen| seen.method == Method::GET && seen.about().ends_with(&itself);
     let (held, earlier) = (looks.clone(), front.seen(&looks).len());
@@ -220,15 +260,13 @@ async fn a_database_is_not_restarted_for_what_was_taken_back_unseen() {
     })
     .await;
     front.set_fate(Fate::Late, &["questdbs"], 1);
-    subject.wish(|_| {}).await;
-    front.release();
-    passes(&operator, 2.0).await;
+}
 
-    front.set_fate(Fate::Told, &[], 1);
-    assert!(front.fates()["questdbs"].late > 0);
-    subject.carried_out(Phase::Ready).await;
-    assert_eq!(Made::by(&subject).await, before, "it was restarted");
-    subject.purge_with_others().await;
+/// Has nothing done for a database, or something again.
+async fn leave_alone(subject: &Subject, word: &Value) {
+    let annotations = json!({ names::PAUSE_RECONCILE: word });
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+    subject.rig.as_admin().patch(&subject.name, &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// Each of its looks meanwhile would end with a write that is refused, and be followed by a pause.
