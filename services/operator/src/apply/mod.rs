@@ -10,6 +10,7 @@ mod definition;
 mod destroy;
 mod dns;
 mod drift;
+mod failed;
 mod key;
 pub(crate) mod kubernetes;
 mod last_look;
@@ -20,7 +21,7 @@ mod secret;
 
 use std::time::Instant;
 
-use plan::{Action, Applied, Failure, Kind, Manifest, Part, Plan, Step, Target, Validated};
+use plan::{Action, Applied, Failure, Kind, Manifest, Plan, Step, Target, Validated};
 use resources::{Phase, QuestDB};
 
 use crate::context::Context;
@@ -96,8 +97,8 @@ pub(crate) async fn apply(
             if matches!(error, Error::Undeclared { .. }) {
                 written.category = Some(error.category());
             }
-            let failure = Box::pin(fail(&pass, action, &error)).await;
-            if !rests(action.part, &error) {
+            let failure = Box::pin(failed::told(&pass, action, &error)).await;
+            if !failed::rests(action.part, &error) {
                 written.failed_now.push(failure.clone());
             }
             written.applied.failures.push(failure);
@@ -114,16 +115,6 @@ pub(crate) async fn apply(
     contended.retain(|said| !not_left.contains(said));
     contended.extend(not_left);
     written
-}
-
-/// Whether a part that failed keeps a time of its own, because nobody needs it. The others are tried again together, and so is
-/// what somebody else was quicker in.
-fn rests(part: Part, error: &Error) -> bool {
-    match part {
-        Part::Tuning => true,
-        Part::Candidate => matches!(error, Error::Aws { .. }),
-        _ => false,
-    }
 }
 
 impl Pass<'_> {
@@ -319,35 +310,6 @@ async fn announce(pass: &Pass<'_>, action: &Action) {
             .done(pass.resource, action.step.name(), format!("{}: {}", action.part, action.reason))
             .await;
     }
-}
-
-async fn fail(pass: &Pass<'_>, action: &Action, error: &Error) -> Failure {
-    let name = action.step.name();
-    let text = runtime::telemetry::chain(error);
-    if error.is_conflict() {
-        tracing::debug!(step.name = name, error = text, "somebody was quicker; the next look decides anew");
-    } else if matches!(error, Error::Ending { .. }) {
-        tracing::info!(step.name = name, error = text, "nothing is made any more");
-    } else {
-        tracing::warn!(step.name = name, step.part = %action.part, error = text, "could not do {name}");
-        let [note, same] = [text, error.stable()].map(|text| format!("{}: {text}", action.part));
-        pass.context.events.failed(pass.resource, name, &note, &same).await;
-    }
-    let subject = &pass.validated.subject;
-    let outdated = drift::kind_written(&action.step).filter(|_| matches!(error, Error::Undeclared { .. }));
-    let (message, lasting) = (error.stable(), error.is_lasting());
-    let mut failure = Failure { part: action.part, message, lasting, outdated };
-    if action.part == Part::LastCopy && matches!(error, Error::Ending { .. }) {
-        // Nothing else that is made is waited for in a namespace that goes.
-        failure.message = format!("{}: {}", failure.message, plan::without_last_copy(pass.resource, subject));
-        failure.lasting = true;
-    }
-    if !rests(action.part, error) {
-        return failure;
-    }
-    // Asking for a machine that cannot be had every few seconds makes nobody give one back.
-    let rationed = error.is_rationed() || (action.part == Part::Candidate && !error.is_passing());
-    pass.context.memories.hold(&subject.uid, pass.validated.generation, failure, rationed)
 }
 
 #[cfg(test)]
