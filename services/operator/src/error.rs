@@ -271,12 +271,16 @@ impl Error {
         matches!(source.as_ref(), kube::Error::Api(status) if status.code == 404)
     }
 
+    /// Whether the API server says that what was to be written has another version by now.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        let Self::Kubernetes { source, .. } = self else { return false };
+        matches!(source.as_ref(), kube::Error::Api(status) if status.code == 409)
+    }
+
     /// Whether it is a refused precondition: somebody was quicker, and the next look decides anew.
     pub fn is_conflict(&self) -> bool {
         match self {
-            Self::Kubernetes { source, .. } => {
-                matches!(source.as_ref(), kube::Error::Api(status) if status.code == 409)
-            }
+            Self::Kubernetes { .. } => self.is_overtaken(),
             Self::Stale { .. } => true,
             Self::Denied { .. }
             | Self::Undeclared { .. }

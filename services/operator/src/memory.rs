@@ -7,7 +7,7 @@ pub(crate) mod looks;
 mod tests;
 pub(crate) mod waits;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,8 @@ const UNSHOWN: Duration = Duration::from_secs(3);
 const SHOWN: Duration = Duration::from_hours(1);
 /// The same for a status, whose successors keep a distance of seconds.
 const SAID: Duration = Duration::from_mins(1);
+/// How often in a row somebody may be quicker in writing an object before that goes on.
+const OFTEN: u32 = 5;
 /// How long an object that was found to be as intended is not compared again.
 const AGREED: Duration = Duration::from_secs(30);
 
@@ -58,6 +60,8 @@ struct Entry {
     asked: Option<Instant>,
     seen: Option<Arc<Holdings>>,
     failures: u32,
+    /// How often in a row somebody was quicker in writing which object of which part.
+    overtaken: BTreeMap<(Part, String), u32>,
     reported: Option<Instant>,
     /// Identity in a first status that is kept back.
     unsaid: Option<String>,
@@ -70,13 +74,26 @@ struct Entry {
 impl Entry {
     /// Whether it makes no difference any more: of ten thousand that have come to rest, nothing is to be kept.
     fn is_over(&self) -> bool {
-        let Self { spent, exhausted, wrote, asked, seen, failures, reported, unsaid, brought, held, agreed } =
-            self;
+        let Self {
+            spent,
+            exhausted,
+            wrote,
+            asked,
+            seen,
+            failures,
+            overtaken,
+            reported,
+            unsaid,
+            brought,
+            held,
+            agreed,
+        } = self;
         let past = |at: &Option<Instant>, after: Duration| at.is_none_or(|at| at.elapsed() >= after);
         let now = Instant::now();
         let for_good =
             spent.is_none() && seen.is_none() && unsaid.is_none() && *failures == 0 && held.is_empty();
         for_good
+            && overtaken.is_empty()
             && exhausted.iter().all(|(.., until)| now >= *until)
             && brought.iter().all(|(_, at)| at.elapsed() >= UNSHOWN)
             && past(wrote, SHOWN)
@@ -287,6 +304,15 @@ impl Memories {
         policy.delay(attempt, 0.5 + runtime::backoff::random_share() / 2.0)
     }
 
+    /// Counts that somebody was quicker in writing an object of a part. Whether that goes on.
+    pub(crate) fn overtaken(&self, uid: &str, part: Part, object: String) -> bool {
+        let mut entries = self.lock();
+        let entry = entries.entry(uid.to_owned()).or_default();
+        let times = entry.overtaken.entry((part, object)).or_default();
+        *times = times.saturating_add(1);
+        *times > OFTEN
+    }
+
     /// Lets a part rest that failed under a wish; what is to be said of it. `rationed` is what AWS allows only now and then.
     pub(crate) fn hold(&self, uid: &str, generation: i64, failure: Failure, rationed: bool) -> Failure {
         let mut entries = self.lock();
@@ -331,12 +357,14 @@ impl Memories {
     pub(crate) fn went_well(&self, uid: &str, part: Part) {
         if let Some(entry) = self.lock().get_mut(uid) {
             entry.held.retain(|held| held.failure.part != part);
+            entry.overtaken.retain(|(of, _), _| *of != part);
         }
     }
 
     pub(crate) fn succeeded(&self, uid: &str) {
         if let Some(entry) = self.lock().get_mut(uid) {
             entry.failures = 0;
+            entry.overtaken.clear();
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use cloud::Protection;
 use domain::Violations;
-use plan::{Observed, Part, Plan, Rehearsal, State, Subject, Unseen, Validated, Work};
+use plan::{Failure, Observed, Part, Plan, Rehearsal, State, Subject, Unseen, Validated, Work};
 use resources::{QuestDB, QuestDBStatus};
 
 use crate::apply::{self, Written, kubernetes};
@@ -201,7 +201,7 @@ fn is_said_in_other_words(
     lately: impl FnOnce() -> bool,
 ) -> bool {
     let same = || before.is_some_and(|before| plan::is_reworded(before, status));
-    matches!(next, Next::Failed { .. }) && lately() && same()
+    matches!(next, Next::Failed { .. } | Next::Overtaken(_)) && lately() && same()
 }
 
 /// The next look, if what is to be said of this one can wait until then. `busy` says whether something was done, or is to be done for
@@ -212,7 +212,7 @@ fn said_later(
     waits: impl FnOnce(Duration) -> Option<Duration>,
 ) -> Option<Next> {
     // Who looks again only much later says now what there is to say.
-    let Next::Soon(delay) = next else { return None };
+    let (Next::Soon(delay) | Next::Overtaken(delay)) = next else { return None };
     let (soon, spacing) = if busy { (waits::CROWDED, DOING) } else { (PROGRESS, PROGRESS) };
     if delay > soon {
         return None;
@@ -223,6 +223,9 @@ fn said_later(
         None => (busy && plan::only_begins(status)).then_some(BEGINNING),
     };
     let left = waits(spacing?)?;
+    if matches!(next, Next::Overtaken(_)) {
+        return Some(next);
+    }
     // Not before what was written shows, or it would be written again.
     Some(Next::Soon(delay.min(left.max(AFTER_WRITE))))
 }
@@ -259,7 +262,7 @@ fn next(
         // Without a rule of the firewall nobody comes in, and without a tag nothing is found: it is put right as soon as it may be.
         let waits = context.contention.waits(uid, Instant::now());
         let delay = waits.map_or(delay, |waits| delay.min(waits));
-        return Next::Failed { delay, lasting, category: written.category.unwrap_or(STEP) };
+        return failed(&written.failed_now, delay, written.category.unwrap_or(STEP));
     }
     if written.released {
         return Next::Change;
@@ -299,6 +302,14 @@ fn next(
         (false, false) if written.applied.failures.is_empty() => together(BROKEN),
         (false, false) => rest().unwrap_or(BROKEN).clamp(AT_WORK, BROKEN),
     })
+}
+
+/// The next look after failures. Nobody has to hear of a pass in which others were only quicker.
+fn failed(failures: &[Failure], delay: Duration, category: &'static str) -> Next {
+    if failures.iter().all(|failure| failure.overtaken) {
+        return Next::Overtaken(delay);
+    }
+    Next::Failed { delay, lasting: failures.iter().all(|failure| failure.lasting), category }
 }
 
 /// Whether what EC2 does with a disk takes long, or is not told to who asks often.
@@ -383,6 +394,28 @@ mod tests {
     }
 
     #[test]
+    fn a_pass_has_failed_where_somebody_was_not_only_quicker() {
+        let failure = |lasting: bool, overtaken: bool| Failure {
+            part: Part::Pod,
+            message: String::new(),
+            lasting,
+            outdated: None,
+            overtaken,
+        };
+        let [quicker, passing, lasting] = [(false, true), (false, false), (true, false)]
+            .map(|(lasting, overtaken)| failure(lasting, overtaken));
+        let next = |failures: &[&Failure]| {
+            let failures: Vec<Failure> = failures.iter().copied().cloned().collect();
+            failed(&failures, AFTER_WRITE, STEP)
+        };
+        let expected = |lasting: bool| Next::Failed { delay: AFTER_WRITE, lasting, category: STEP };
+        assert_eq!(next(&[&quicker, &quicker]), Next::Overtaken(AFTER_WRITE));
+        assert_eq!(next(&[&quicker, &lasting]), expected(false));
+        assert_eq!(next(&[&passing]), expected(false));
+        assert_eq!(next(&[&lasting]), expected(true));
+    }
+
+    #[test]
     fn how_far_a_new_database_is_waits_for_what_comes_next_and_longer_while_something_is_done() {
         let seconds = Duration::from_secs;
         let status = |text: &str| -> QuestDBStatus { serde_json::from_str(text).unwrap() };
@@ -411,6 +444,9 @@ mod tests {
         check(Next::Soon(seconds(4)), true, &further, 0, Some(Next::Soon(seconds(4))));
         check(Next::Soon(seconds(4)), false, &further, 0, None);
         check(Next::Soon(seconds(5)), true, &further, 0, None);
+        let overtaken = Next::Overtaken(seconds(1));
+        check(overtaken, false, &further, 0, Some(overtaken));
+        check(overtaken, false, &news, 0, None);
         check(Next::Failed { delay: AFTER_WRITE, lasting: false, category: STEP }, true, &further, 0, None);
     }
 

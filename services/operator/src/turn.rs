@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use kube::Resource;
 use kube::runtime::controller::Action;
+use plan::Part;
 use resources::{QuestDB, names};
 use runtime::TraceContext;
 use tracing::{Instrument as _, Span};
@@ -26,6 +27,8 @@ pub(crate) enum Next {
     Rest(Duration),
     /// Something is under way or waited for.
     Soon(Duration),
+    /// Somebody was quicker, and nothing else failed: when it is decided anew, which is as late as after a failure.
+    Overtaken(Duration),
     /// A part could not be done; the report says which.
     Failed {
         /// When it is tried again.
@@ -44,7 +47,7 @@ impl Next {
     pub(crate) const fn result(self) -> &'static str {
         match self {
             Self::Rest(_) | Self::Change => "success",
-            Self::Soon(_) => "requeue_after",
+            Self::Soon(_) | Self::Overtaken(_) => "requeue_after",
             Self::Failed { .. } => "error",
         }
     }
@@ -52,7 +55,9 @@ impl Next {
     /// In how long it is due.
     pub(crate) const fn delay(self) -> Option<Duration> {
         match self {
-            Self::Rest(delay) | Self::Soon(delay) | Self::Failed { delay, .. } => Some(delay),
+            Self::Rest(delay) | Self::Soon(delay) | Self::Overtaken(delay) | Self::Failed { delay, .. } => {
+                Some(delay)
+            }
             Self::Change => None,
         }
     }
@@ -91,30 +96,34 @@ impl Turns<'_> {
         let uid = resource.meta().uid.as_deref().unwrap_or_default();
         let next = match &result {
             Ok(next) => *next,
-            Err(error) => span.in_scope(|| self.missed(uid, error)),
+            Err(error) => span.in_scope(|| missed(self.memories, uid, error)),
         };
-        if let Next::Failed { lasting, category, .. } = next {
-            self.measures.failed(category, lasting);
-        } else {
-            self.memories.succeeded(uid);
+        match next {
+            Next::Failed { lasting, category, .. } => self.measures.failed(category, lasting),
+            // The next one that is overtaken is decided anew later still.
+            Next::Overtaken(_) => {}
+            Next::Rest(_) | Next::Soon(_) | Next::Change => self.memories.succeeded(uid),
         }
         self.measures.ended(next.result(), end(next));
         next
     }
+}
 
-    /// A pass broke off: when to look again.
-    fn missed(&self, uid: &str, error: &Error) -> Next {
-        let lasting = error.is_lasting();
-        let delay = self.memories.failed(uid, lasting);
-        if error.is_trouble() {
-            tracing::warn!(
-                error = %runtime::telemetry::chain(error),
-                retry_ms = runtime::telemetry::millis(delay),
-                "a pass failed"
-            );
-        }
-        Next::Failed { delay, lasting, category: error.category() }
+/// A pass broke off: when to look again. Whoever wrote the object itself meanwhile has it looked at anew.
+fn missed(memories: &Memories, uid: &str, error: &Error) -> Next {
+    let lasting = error.is_lasting();
+    let delay = memories.failed(uid, lasting);
+    if error.is_conflict() && !memories.overtaken(uid, Part::Resource, String::new()) {
+        return Next::Overtaken(delay);
     }
+    if error.is_trouble() || error.is_conflict() {
+        tracing::warn!(
+            error = %runtime::telemetry::chain(error),
+            retry_ms = runtime::telemetry::millis(delay),
+            "a pass failed"
+        );
+    }
+    Next::Failed { delay, lasting, category: error.category() }
 }
 
 /// Takes a turn of a database; says when the next one is.
@@ -145,4 +154,28 @@ fn span(resource: &QuestDB) -> tracing::Span {
         parent.adopt(&span);
     }
     span
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_in_which_somebody_was_quicker_has_failed_only_where_that_goes_on() {
+        let memories = Memories::default();
+        let stale = || missed(&memories, "a", &Error::Stale { what: "it has changed".to_owned() });
+        for _ in 0..5 {
+            assert!(matches!(stale(), Next::Overtaken(_)));
+        }
+        assert!(matches!(stale(), Next::Failed { lasting: false, category: "stale", .. }));
+        memories.succeeded("a");
+        let Next::Overtaken(delay) = stale() else { panic!("a pass has come through") };
+        assert!(delay <= Duration::from_secs(1), "{delay:?}");
+        assert_eq!(
+            (Next::Overtaken(delay).result(), Next::Overtaken(delay).delay()),
+            ("requeue_after", Some(delay))
+        );
+        let failed = missed(&memories, "b", &Error::Panic);
+        assert!(matches!(failed, Next::Failed { lasting: true, category: "panic", .. }));
+    }
 }

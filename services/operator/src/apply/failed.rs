@@ -1,6 +1,6 @@
 //! What is made of a step that failed: what is said of its part, and when the part is tried again. It tries nothing itself.
 
-use plan::{Action, Failure, Part};
+use plan::{Action, Failure, Part, Step, Target};
 
 use super::{Pass, drift};
 use crate::error::Error;
@@ -17,10 +17,14 @@ pub(super) fn rests(part: Part, error: &Error) -> bool {
 
 /// Tells it where people look, and what status is to say of it.
 pub(super) async fn told(pass: &Pass<'_>, action: &Action, error: &Error) -> Failure {
-    let name = action.step.name();
+    let (name, subject) = (action.step.name(), &pass.validated.subject);
     let text = runtime::telemetry::chain(error);
-    if error.is_conflict() {
+    let goes_on = || pass.context.memories.overtaken(&subject.uid, action.part, object(&action.step));
+    let overtaken = error.is_conflict() && !goes_on();
+    if overtaken {
         tracing::debug!(step.name = name, error = text, "somebody was quicker; the next look decides anew");
+    } else if error.is_conflict() {
+        tracing::warn!(step.name = name, error = text, "somebody is quicker again and again");
     } else if matches!(error, Error::Ending { .. }) {
         tracing::info!(step.name = name, error = text, "nothing is made any more");
     } else {
@@ -28,10 +32,10 @@ pub(super) async fn told(pass: &Pass<'_>, action: &Action, error: &Error) -> Fai
         let [note, same] = [text, error.stable()].map(|text| format!("{}: {text}", action.part));
         pass.context.events.failed(pass.resource, name, &note, &same).await;
     }
-    let subject = &pass.validated.subject;
     let outdated = drift::kind_written(&action.step).filter(|_| matches!(error, Error::Undeclared { .. }));
-    let (message, lasting) = (error.stable(), error.is_lasting());
-    let mut failure = Failure { part: action.part, message, lasting, outdated };
+    let message = if overtaken { meanwhile(&action.step, error) } else { error.stable() };
+    let mut failure =
+        Failure { part: action.part, message, lasting: error.is_lasting(), outdated, overtaken };
     if action.part == Part::LastCopy && matches!(error, Error::Ending { .. }) {
         // Nothing else that is made is waited for in a namespace that goes.
         failure.message = format!("{}: {}", failure.message, plan::without_last_copy(pass.resource, subject));
@@ -43,4 +47,73 @@ pub(super) async fn told(pass: &Pass<'_>, action: &Action, error: &Error) -> Fai
     // Asking for a machine that cannot be had every few seconds makes nobody give one back.
     let rationed = error.is_rationed() || (action.part == Part::Candidate && !error.is_passing());
     pass.context.memories.hold(&subject.uid, pass.validated.generation, failure, rationed)
+}
+
+/// What is said where somebody was only quicker. Who looked once more before the step says what has changed.
+fn meanwhile(step: &Step, error: &Error) -> String {
+    if error.is_overtaken() {
+        format!("{} changed meanwhile and is looked at again", object(step))
+    } else {
+        error.stable()
+    }
+}
+
+/// What a step writes.
+fn object(step: &Step) -> String {
+    match step {
+        Step::Apply(manifest)
+        | Step::CreateSecret(manifest)
+        | Step::KeepSecret(manifest)
+        | Step::DrawKey(manifest, _)
+        | Step::RevokeKey(manifest) => format!("{} {}", manifest.kind.as_str(), manifest.name),
+        Step::Delete(Target { kind, name, .. }) => format!("{} {name}", kind.as_str()),
+        Step::SetCredentials(new) => format!("Secret {}", new.over.name),
+        Step::LabelNode { name, .. } => format!("Node {name}"),
+        step if step.writes_resource() => "the resource".to_owned(),
+        step => step.name().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plan::{Kind, Manifest};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_was_quicker_is_told_by_what_has_changed() {
+        let refused = || {
+            let words = "Operation cannot be fulfilled on statefulsets.apps \"trades\"";
+            let status = kube::core::Status::failure(words, "Conflict").with_code(409).boxed();
+            Error::kubernetes("apply an object")(kube::Error::Api(status))
+        };
+        let target = Target {
+            kind: Kind::Pod,
+            namespace: None,
+            name: "trades-0".to_owned(),
+            uid: "u".to_owned(),
+            resource_version: Some("7".to_owned()),
+            at_once: false,
+        };
+        let manifest = Manifest {
+            kind: Kind::StatefulSet,
+            namespace: None,
+            name: "trades".to_owned(),
+            body: json!({}),
+            uid: None,
+        };
+        let released = Step::WriteReleased { released: "1".to_owned(), unjoined: None };
+        for (step, object) in [
+            (Step::Apply(manifest), "StatefulSet trades"),
+            (Step::Delete(target), "Pod trades-0"),
+            (released, "the resource"),
+        ] {
+            let expected = format!("{object} changed meanwhile and is looked at again");
+            assert_eq!(meanwhile(&step, &refused()), expected);
+        }
+        let what = "the resource changed before QuestDB was stopped";
+        let stale = Error::Stale { what: what.to_owned() };
+        assert_eq!(meanwhile(&Step::RemoveFinalizer, &stale), what);
+    }
 }

@@ -116,6 +116,7 @@ fn nothing_is_kept_of_a_database_once_it_makes_no_difference() {
     }
     assert!(kept(&|entry| entry.spent = Some(1)));
     assert!(kept(&|entry| entry.failures = 1));
+    assert!(kept(&|entry| entry.overtaken = [((Part::Pod, "set".to_owned()), 1)].into()));
     assert!(kept(&|entry| entry.unsaid = Some("d".to_owned())));
     assert!(kept(&|entry| {
         let nothing = (Vec::new(), Vec::new(), Vec::new());
@@ -131,7 +132,7 @@ fn nothing_is_kept_of_a_database_once_it_makes_no_difference() {
 }
 
 fn failure(lasting: bool) -> Failure {
-    Failure { part: Part::Tuning, message: "no".to_owned(), lasting, outdated: None }
+    Failure { part: Part::Tuning, message: "no".to_owned(), lasting, outdated: None, overtaken: false }
 }
 
 #[test]
@@ -223,6 +224,21 @@ fn failures_wait_longer_each_time_and_success_forgets() {
     assert!(memories.failed("b", false) <= Duration::from_secs(1));
     memories.succeeded("a");
     assert!(memories.failed("a", false) <= Duration::from_secs(1));
+}
+
+#[test]
+fn who_is_quicker_once_in_a_while_does_not_go_on() {
+    let memories = Memories::default();
+    let goes_on = |uid: &str, object: &str| memories.overtaken(uid, Part::Pod, object.to_owned());
+    let five = |object: &str| (0..5).all(|_| !goes_on("a", object));
+    assert!(five("set") && goes_on("a", "set") && goes_on("a", "set"));
+    assert!(!goes_on("a", "other") && !goes_on("b", "set"), "each by itself");
+    memories.went_well("a", Part::Config);
+    assert!(goes_on("a", "set"));
+    memories.went_well("a", Part::Pod);
+    assert!(five("set") && goes_on("a", "set"));
+    memories.succeeded("a");
+    assert!(five("set"), "a pass has come through");
 }
 
 #[test]

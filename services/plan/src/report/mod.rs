@@ -57,6 +57,8 @@ pub struct Failure {
     pub lasting: bool,
     /// The kind of object of which the cluster's definition lacks a field that was to be written.
     pub outdated: Option<Kind>,
+    /// Whether somebody was only quicker: to people nothing failed, and the next look decides anew.
+    pub overtaken: bool,
 }
 
 impl Failure {
@@ -74,7 +76,12 @@ impl Applied {
 
     /// What failed in a part.
     pub(crate) fn failure(&self, part: Part) -> Option<&Failure> {
-        self.failures.iter().find(|failure| failure.part == part)
+        self.failures.iter().find(|failure| failure.part == part && !failure.overtaken)
+    }
+
+    /// In what of a part somebody was quicker.
+    pub(crate) fn overtaken(&self, part: Part) -> Option<&Failure> {
+        self.failures.iter().find(|failure| failure.part == part && failure.overtaken)
     }
 }
 

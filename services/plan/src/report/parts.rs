@@ -30,6 +30,11 @@ pub(super) fn steps(before: &[StepStatus], outcome: &Outcome<'_>, now: Timestamp
             if let Some(failure) = outcome.applied.failure(progress.part) {
                 state = StepState::Failed;
                 message = Some(failure.message.clone());
+            } else if let Some(overtaken) = outcome.applied.overtaken(progress.part)
+                && state != StepState::Failed
+            {
+                state = StepState::Running;
+                message = Some(overtaken.message.clone());
             }
             let name = progress.part.as_str();
             timed(before.iter().find(|step| step.name == name), name, (state, message), now)

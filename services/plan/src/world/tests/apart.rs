@@ -5,8 +5,8 @@ use resources::names::condition;
 use resources::{Phase, RunState, StepState};
 
 use super::model::World;
-use super::{ENOUGH, check_serving, pass, phase, serving, settle, wish};
-use crate::Step;
+use super::{ENOUGH, check_serving, outdated, pass, phase, serving, settle, wish};
+use crate::{Failure, Part, Step};
 
 /// A database whose disk is to grow, which EC2 refuses, and whose wish has a second part.
 fn refused(change: impl FnOnce(&mut resources::QuestDBSpec)) -> World {
@@ -103,6 +103,25 @@ fn a_child_that_cannot_be_written_holds_back_the_pod_and_not_the_disk() {
     world.read_only = false;
     settle(&mut world, None, false);
     check_serving(&world, None);
+}
+
+#[test]
+fn what_somebody_was_quicker_in_is_under_way_and_has_not_failed() {
+    let world = serving();
+    let text = "ConfigMap trades changed meanwhile and is looked at again";
+    for (overtaken, state) in [(true, StepState::Running), (false, StepState::Failed)] {
+        let told = |part: Part| {
+            let message = text.to_owned();
+            outdated::told(&world, vec![Failure { part, message, lasting: false, outdated: None, overtaken }])
+        };
+        let status = told(Part::Config);
+        let step = status.steps.iter().find(|step| step.name == Part::Config.as_str()).unwrap();
+        assert_eq!((step.state, step.message.as_deref()), (state, Some(text)));
+        assert_eq!(status.phase, Some(Phase::Updating), "not all is done");
+        // Nobody is told that a move is delayed, and a moment later that it goes on.
+        let conditions = told(Part::Candidate).conditions;
+        assert_eq!(conditions.iter().any(|found| found.type_ == condition::MOVING), !overtaken);
+    }
 }
 
 #[test]

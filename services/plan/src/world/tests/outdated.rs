@@ -12,11 +12,11 @@ use crate::{Applied, Failure, Kind, Part, plan, status};
 const TEXT: &str = "the definition does not know spec.colour";
 
 fn failure(part: Part, outdated: Option<Kind>) -> Failure {
-    Failure { part, message: TEXT.to_owned(), lasting: true, outdated }
+    Failure { part, message: TEXT.to_owned(), lasting: true, outdated, overtaken: false }
 }
 
 /// What is said after a pass with these failures.
-fn told(world: &World, failures: Vec<Failure>) -> QuestDBStatus {
+pub(super) fn told(world: &World, failures: Vec<Failure>) -> QuestDBStatus {
     let (resource, observed) = (&world.resource, world.look());
     let wish = validated(resource);
     let planned = plan(resource, &wish, &observed, &settings());

@@ -203,7 +203,7 @@ fn carry_out(
 }
 
 fn failure(part: Part, message: &str) -> Failure {
-    Failure { part, message: message.to_owned(), lasting: false, outdated: None }
+    Failure { part, message: message.to_owned(), lasting: false, outdated: None, overtaken: false }
 }
 
 /// Passes until nothing is left to do; the number of steps taken.

@@ -77,7 +77,8 @@ fn pass_behind(world: &mut World, older: StatefulSet) -> Plan {
         }
         if let Err(message) = world.apply(&action.step, &seen) {
             let (part, message) = (action.part, message.to_owned());
-            applied.failures.push(Failure { part, message, lasting: false, outdated: None });
+            let failure = Failure { part, message, lasting: false, outdated: None, overtaken: true };
+            applied.failures.push(failure);
         }
     }
     planned
