@@ -122,7 +122,7 @@ impl Measures {
             census: Census::new(metrics),
             provisioning: metrics.register(
                 "provisioning_duration_seconds",
-                "From the making of a resource to its first readiness",
+                "From the making of a resource, or from when it was to be paused no more, to its first readiness",
                 Family::new_with_constructor(long),
             ),
             picture: Picture::new(metrics),

@@ -5,6 +5,9 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use resources::names::condition;
 use resources::{Phase, QuestDB, QuestDBStatus};
 use serde_json::{Map, Value};
 
@@ -135,15 +138,13 @@ async fn announce(
         "the database is {}",
         after.as_str().to_lowercase()
     );
-    if after == Phase::Ready && !matches!(before, Some(Phase::Updating | Phase::Degraded)) {
+    let mut note = format!("the database is {}", after.as_str());
+    if before == Some(Phase::Provisioning) && after == Phase::Ready {
         let made = resource.metadata.creation_timestamp.as_ref();
-        let took = made.map(|made| context.clock.now().duration_since(made.0));
+        let took = made.map(|made| context.clock.now().duration_since(to_serve_since(made.0, status)));
         if let Some(took) = took.and_then(|took| std::time::Duration::try_from(took).ok()) {
             context.measures.provisioned(took);
         }
-    }
-    let mut note = format!("the database is {}", after.as_str());
-    if before == Some(Phase::Provisioning) && after == Phase::Ready {
         note += &made_of(status);
     }
     if after == Phase::Provisioning && matches!(before, None | Some(Phase::Pending)) {
@@ -154,6 +155,16 @@ async fn announce(
     } else {
         context.events.done(resource, after.as_str(), note).await;
     }
+}
+
+/// Since when a database is to serve that comes to it for the first time: since its resource was made or, where it was paused before,
+/// since it was to be that no more.
+fn to_serve_since(made: Timestamp, status: &QuestDBStatus) -> Timestamp {
+    let since = |found: &Condition| found.last_transition_time.0;
+    let paused = status.conditions.iter().find(|found| found.type_ == condition::PAUSED).map(since);
+    // It is told from the first report on: later than something else of that it is only where it has turned.
+    let has_turned = |paused: &Timestamp| status.conditions.iter().any(|found| since(found) < *paused);
+    paused.filter(has_turned).unwrap_or(made)
 }
 
 /// Machine, disk and name of a database, for the one event of its creation.
@@ -179,6 +190,28 @@ mod tests {
         check(None, Some("d"), Some("d"));
         check(Some("d"), None, Some("d"));
         check(None, None, None);
+    }
+
+    #[test]
+    fn the_time_in_which_a_new_database_was_paused_is_none_of_its_making() {
+        let at = |minute: i8| -> Timestamp { format!("2026-01-01T00:{minute:02}:00Z").parse().unwrap() };
+        for (conditions, since) in [
+            // Made to serve: all are of its first report but what has turned on the way.
+            (vec![("ConfigAccepted", 1), ("Paused", 1), ("DNSReady", 4), ("Ready", 5)], 0),
+            (vec![("ConfigAccepted", 1), ("Paused", 3), ("DNSReady", 4), ("Ready", 5)], 3),
+            (vec![("ConfigAccepted", 1)], 0),
+            (vec![], 0),
+        ] {
+            let told = |(kind, minute): &(&str, i8)| {
+                serde_json::json!({
+                    "type": kind, "status": "False", "reason": "Reason", "message": "",
+                    "lastTransitionTime": at(*minute).to_string(),
+                })
+            };
+            let all: Vec<Value> = conditions.iter().map(told).collect();
+            let status = serde_json::from_value(serde_json::json!({ "conditions": all })).unwrap();
+            assert_eq!(to_serve_since(at(0), &status), at(since), "{conditions:?}");
+        }
     }
 
     #[test]
