@@ -33,6 +33,7 @@ pub(super) fn by_deadline(next: Next, resource: &QuestDBSnapshot, now: Timestamp
         Next::Failed { delay, lasting, category } => {
             Next::Failed { delay: in_time(delay, resource, now), lasting, category }
         }
+        Next::Overtaken(delay) => Next::Overtaken(in_time(delay, resource, now)),
         Next::Rest(_) | Next::Soon(_) | Next::Change => next,
     }
 }

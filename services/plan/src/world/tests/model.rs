@@ -158,6 +158,7 @@ pub(crate) struct World {
 }
 
 impl World {
+    #[expect(clippy::too_many_lines, reason = "one for each field")]
     pub(crate) fn new(resource: QuestDB) -> Self {
         Self {
             resource,
