@@ -69,11 +69,10 @@ async fn pass(mut inner: TcpStream, to: SocketAddr, lost: Arc<OnceLock<Vec<u8>>>
     }
 }
 
-/// What a request tells QuestDB of how long it may take, in milliseconds.
-fn statement_timeout(request: &str) -> u64 {
-    let mut headers = request.lines().filter_map(|line| line.split_once(": "));
-    let told = headers.find(|(name, _)| name.eq_ignore_ascii_case("Statement-Timeout"));
-    told.unwrap().1.parse().unwrap()
+/// Whether a request tells QuestDB how long it may take, which QuestDB would keep for what others ask.
+fn is_limited(request: &str) -> bool {
+    let mut names = request.lines().filter_map(|line| line.split_once(": ")).map(|(name, _)| name);
+    names.any(|name| name.eq_ignore_ascii_case("Statement-Timeout"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,8 +90,7 @@ async fn a_checkpoint_that_begins_after_the_release_is_released_too() {
     take(subject, "late", "Retain").await;
     place.fired().await;
     let lost = lossy.lost.get().expect("it was answered at once");
-    let limit = statement_timeout(&String::from_utf8_lossy(lost));
-    assert!((120_001..=1_800_000).contains(&limit), "half of the hour until its deadline: {limit}");
+    assert!(!is_limited(&String::from_utf8_lossy(lost)));
     assert_eq!(stage.questdb.held_since().await, None);
     // The first request is carried out only now.
     stage.questdb.sql("CHECKPOINT CREATE").await;
