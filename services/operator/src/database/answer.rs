@@ -68,10 +68,20 @@ pub(super) fn has_words(body: &[u8]) -> bool {
 fn read(status: u16, body: &[u8]) -> Result<Value, Error> {
     let answer: Value = serde_json::from_slice(body).map_err(|_| Error::Unreadable { status })?;
     match answer.get("error").and_then(Value::as_str) {
-        Some(message) => Err(Error::Refused { message: message.to_owned() }),
+        Some(message) => Err(Error::Refused { message: settled(message) }),
         None if status == 200 => Ok(answer),
         None => Err(Error::Unreadable { status }),
     }
+}
+
+/// The words of a refusal without the numbers that are others each time: a status that means the same is the same.
+fn settled(message: &str) -> String {
+    let Some((words, fields)) = message.strip_suffix(']').and_then(|text| text.rsplit_once(" [")) else {
+        return message.to_owned();
+    };
+    let stays = |field: &&str| !field.starts_with("fd=") && !field.starts_with("runtime=");
+    let fields: Vec<&str> = fields.split(", ").filter(stays).collect();
+    if fields.is_empty() { words.to_owned() } else { format!("{words} [{}]", fields.join(", ")) }
 }
 
 #[cfg(test)]
@@ -147,6 +157,25 @@ mod tests {
         let refused = done(400, TWICE.as_bytes()).unwrap_err();
         assert_eq!(refused.to_string(), "QuestDB refused: Waiting for CHECKPOINT RELEASE to be called");
         done(200, br#"{"ddl":"OK"}"#).unwrap();
+    }
+
+    #[test]
+    fn a_refusal_that_means_the_same_has_the_same_words() {
+        let gave_up = |fd: u64, took: u64| {
+            let message = format!("timeout, query aborted [fd={fd}, runtime={took}ms, timeout=60000ms]");
+            let body = serde_json::json!({ "query": "CHECKPOINT CREATE", "error": message, "position": 0 });
+            done(400, body.to_string().as_bytes()).unwrap_err().to_string()
+        };
+        assert_eq!(gave_up(7, 60_003), "QuestDB refused: timeout, query aborted [timeout=60000ms]");
+        assert_eq!(gave_up(7, 60_003), gave_up(8, 60_001));
+        for (message, expected) in [
+            ("cancelled by user [fd=7]", "cancelled by user"),
+            ("table busy [reason=writer]", "table busy [reason=writer]"),
+            ("no such table", "no such table"),
+            ("", ""),
+        ] {
+            assert_eq!(settled(message), expected);
+        }
     }
 
     #[test]
