@@ -33,16 +33,18 @@ use crate::metrics::{Census, Measures};
 use crate::reconcile::{MISREAD, until_seen};
 use crate::schedules::Schedules;
 use crate::shown;
-use crate::snapshots::Snapshots;
+use crate::snapshots::{STANDS, Snapshots};
 use crate::store::{Key, Store};
 use crate::ticket::Tickets;
 use crate::turn::{Next, Turns};
 use crate::watch::{self, Concerned, Upkeep, Watches};
 
+/// Snapshots that owe no release worked on at once: they may wait for EC2, and those that owe one must not wait for them.
+const AT_LEISURE: u16 = 16;
+/// Places that neither these take nor those whose databases come to a stand, which may take long too.
+const LET_GO: u16 = 4;
 /// Objects of one kind worked on at once.
-const CONCURRENCY: u16 = 20;
-/// Of these, snapshots that owe no release: they may wait for EC2, and those that owe one must not wait for them.
-const AT_LEISURE: usize = 16;
+const CONCURRENCY: u16 = AT_LEISURE + STANDS + LET_GO;
 /// Until a place may be free.
 const CROWDED: Duration = Duration::from_secs(1);
 /// Looks asked for and not begun: watches wait beyond that.
@@ -201,7 +203,7 @@ async fn snapshots(context: &Arc<Context>, stop: &CancellationToken) {
     let Side { snapshots: kind, .. } = &context.side;
     let shared = Arc::new(Snapshots::new(Arc::clone(context)));
     let (measures, memory) = (context.measures.of("questdbsnapshot"), Arc::clone(&shared));
-    let places = Arc::new(Semaphore::new(AT_LEISURE));
+    let places = Arc::new(Semaphore::new(usize::from(AT_LEISURE)));
     let take = move |resource: Arc<QuestDBSnapshot>| {
         let (shared, measures, places) = (Arc::clone(&shared), measures.clone(), Arc::clone(&places));
         async move {

@@ -34,7 +34,7 @@ use crate::turn::Next;
 use crate::write;
 
 /// Databases that come to a stand at once. Each may take long for that, and those that are to be let go need places meanwhile.
-const STANDS: usize = 10;
+pub(crate) const STANDS: u16 = 10;
 /// After something was done: what was done shows soon.
 const AFTER_STEP: Duration = Duration::from_millis(400);
 
@@ -61,7 +61,7 @@ impl Snapshots {
             rests: Rests::default(),
             checkpoints: Checkpoints::new(Instant::now(), context.questdb_lag),
             refusals: Refusals::default(),
-            stands: Semaphore::new(STANDS),
+            stands: Semaphore::new(usize::from(STANDS)),
             context,
             memories,
             owing: Mutex::default(),
