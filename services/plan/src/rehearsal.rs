@@ -13,6 +13,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use resources::{PlanForStatus, QuestDB, QuestDBSpec, QuestDBStatus, names};
 use serde_json::Value;
 
+use crate::change::field_of;
 use crate::misspelt::misspelt;
 use crate::{InForce, Observed, Plan, Settings, Subject, plan, validate_over};
 
@@ -126,10 +127,12 @@ fn answer(
     };
     let mut wrong = notes::never(&wished.spec, now);
     let validated = validate_over(wished, subject, settings, in_force);
-    let misspelt = match (&validated, observed) {
+    let mut misspelt = match (&validated, observed) {
         (Ok(validated), Some(observed)) => misspelt(validated, observed),
         _ => Violations::default(),
     };
+    // One that is asked for already is left out, and all else is carried out: the plan tells of it.
+    misspelt.0.retain(|wrong| !now.config.keys().any(|key| field_of(key) == wrong.pointer));
     let wrongs = validated.as_ref().err().into_iter().chain([&misspelt]).flat_map(|violations| &violations.0);
     wrong.extend(wrongs.map(|wrong| Line::Wrong(format!("{} {}", wrong.pointer, wrong.detail))));
     match (validated, observed) {

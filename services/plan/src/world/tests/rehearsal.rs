@@ -8,6 +8,7 @@ use domain::dry_run::Line;
 use resources::{PlanForStatus, QuestDB, QuestDBStatus, RunState, names};
 
 use super::model::World;
+use super::operations::change;
 use super::runner::{ENOUGH, pass, settle};
 use super::{serving, wish};
 use crate::fixture::{resource, settings, validated};
@@ -105,6 +106,25 @@ fn a_misspelt_key_is_wrong_where_questdb_lists_the_one_that_is_meant() {
     assert!(lines[0].ends_with("it knows shared.worker.count"), "{lines:?}");
     for lines in [told(None), told(Some("query.timeout"))] {
         assert!(lines[0].starts_with("restart /spec/config/shared.worker.coutn"), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_key_that_is_left_out_already_keeps_nothing_else_from_being_told() {
+    let mut world = serving();
+    world.listed = Some(Arc::new(BTreeSet::from(["shared.worker.count".to_owned()])));
+    change(&mut world, |spec| {
+        spec.config.insert("shared.worker.coutn".to_owned(), "2".to_owned());
+    });
+    for (patch, expected) in [
+        (r#"{"storage":{"sizeGib":80}}"#, "online /spec/storage/sizeGib"),
+        (r#"{"config":{"shared.worker.coutn":"3"}}"#, "refused /spec/config/shared.worker.coutn"),
+        (r#"{"config":{"shared.worker.cuont":"2"}}"#, "wrong: /spec/config/shared.worker.cuont"),
+    ] {
+        let (lines, _) = told(&world, &[(names::DRY_RUN, patch)]);
+        assert!(lines.iter().any(|line| line.starts_with(expected)), "{patch}: {lines:?}");
+        let refused = lines.iter().any(|line| line.starts_with("refused /spec/config/shared.worker.coutn"));
+        assert_ne!(refused, expected.starts_with("wrong"), "{patch}: {lines:?}");
     }
 }
 
