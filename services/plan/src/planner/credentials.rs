@@ -16,7 +16,7 @@ use crate::few::few;
 use crate::identity::goes_with;
 use crate::matches::covers;
 use crate::secrets::{Cause, NewCredentials, Revision, Taking};
-use crate::{Goal, Manifest, Part, Plan, State, Step, Subject, Validated, build};
+use crate::{Action, Goal, Manifest, Part, Plan, State, Step, Subject, Validated, build};
 use resources::names;
 use serde_json::{Value, json};
 
@@ -53,6 +53,18 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
 /// Whether this plan writes what the Secret is known by, or what it lacks.
 fn is_written(plan: &Plan) -> bool {
     plan.actions.iter().any(|action| matches!(action.step, Step::CreateSecret(_) | Step::KeepSecret(_)))
+}
+
+/// What the Secret is known by is written after all else, unless its values have to be put right: QuestDB finds them without that, so
+/// nothing waits where somebody fights over it, or it cannot be written.
+pub(super) fn marks_last(world: &World<'_>, plan: &mut Plan) {
+    let are_marks = |action: &Action| action.puts_right && matches!(action.step, Step::CreateSecret(_));
+    if world.choice.put_right().is_none()
+        && let Some(place) = plan.actions.iter().position(are_marks)
+    {
+        let marks = plan.actions.remove(place);
+        plan.actions.push(marks);
+    }
 }
 
 /// What is taken over; whether a pod may be made with what is there.

@@ -167,6 +167,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     reach::beside(world, plan);
     former::end_all(world, plan, instance, volume);
     version::note_served(world, plan, Part::Volume);
+    credentials::marks_last(world, plan);
 }
 
 /// Nobody can say which disk is the database's, or that it is to have one: what serves does so all the same, and that is told.

@@ -1,12 +1,15 @@
 //! What fails holds back what needs it and nothing else.
 
+use std::sync::Arc;
+
 use cloud::ModificationState;
-use resources::names::condition;
+use resources::names::{self, condition};
 use resources::{Phase, RunState, StepState};
 
 use super::model::World;
+use super::operations::end_machine;
 use super::{ENOUGH, check_serving, outdated, pass, phase, serving, settle, wish};
-use crate::{Failure, Part, Step};
+use crate::{Failure, Kind, Part, Step};
 
 /// A database whose disk is to grow, which EC2 refuses, and whose wish has a second part.
 fn refused(change: impl FnOnce(&mut resources::QuestDBSpec)) -> World {
@@ -103,6 +106,36 @@ fn a_child_that_cannot_be_written_holds_back_the_pod_and_not_the_disk() {
     world.read_only = false;
     settle(&mut world, None, false);
     check_serving(&world, None);
+}
+
+#[test]
+fn what_a_secret_is_known_by_holds_nothing_back_that_goes_by_its_values() {
+    for ends in [false, true] {
+        let mut world = serving();
+        let before = world.pod_uid();
+        let secret = Arc::make_mut(world.children.secret.as_mut().unwrap());
+        secret.metadata.annotations.as_mut().unwrap().remove(names::SECRET_OF).unwrap();
+        // Who takes it off again and again has it left to him for a while.
+        world.read_only_for = Some(Kind::Secret);
+        if ends {
+            end_machine(&mut world, 0);
+        } else {
+            wish(&mut world, 2, |spec| spec.restart_nonce = Some("once".to_owned()));
+        }
+        let mut taken = 0;
+        for _ in 0..ENOUGH {
+            pass(&mut world, &mut taken, None, false);
+            world.tick();
+        }
+        assert_eq!(told(&world, condition::READY).0, "True", "{ends}");
+        assert!(world.pod_uid().is_some_and(|uid| Some(uid) != before), "{ends}");
+        let status = world.resource.status.as_ref().unwrap();
+        let failed = status.steps.iter().filter(|step| step.state == StepState::Failed);
+        assert_eq!(failed.map(|step| step.name.as_str()).collect::<Vec<_>>(), ["credentials"], "{ends}");
+        world.read_only_for = None;
+        settle(&mut world, None, false);
+        check_serving(&world, None);
+    }
 }
 
 #[test]

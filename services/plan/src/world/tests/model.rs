@@ -387,7 +387,7 @@ impl World {
             | Step::Delete(_)
             | Step::LabelNode { .. }
             | Step::Reload(_) => {
-                if let Step::Apply(manifest) = step
+                if let Step::Apply(manifest) | Step::CreateSecret(manifest) = step
                     && (self.read_only || self.read_only_for == Some(manifest.kind))
                 {
                     return Err("the API server takes no objects");
