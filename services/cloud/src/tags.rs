@@ -36,7 +36,7 @@ pub mod key {
     /// Which disks are not known to have had restored what they were made from: of a copy those that it comes from, of a disk the copy
     /// that it was made from, and those.
     pub const UNRESTORED: &str = "questdb.io/unrestored";
-    /// Whether QuestDB has ever answered from it: of a disk that was made empty.
+    /// Whether QuestDB has ever begun on it, and may have answered from it: of a disk that was made empty.
     pub const SERVED: &str = "questdb.io/served";
     /// What the AWS console shows.
     pub const NAME: &str = "Name";

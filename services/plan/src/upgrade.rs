@@ -5,7 +5,7 @@
 //! one request: from which image to which, since when, and what became of it. Status has the same, for the time when there
 //! is no StatefulSet; and the disk has the version, for when there is nothing but the disk.
 //!
-//! *Invariant:* no image but the last one that ran is started without a copy of the disk, unless QuestDB has never answered from it
+//! *Invariant:* no image but the last one that ran is started without a copy of the disk, unless QuestDB has never begun on it
 //! ([`unserved`]).
 //! *Invariant:* an image that was taken back is not tried again before the wish names another one or another restart.
 //! *Invariant:* what a new image may have written is not given to the one before by itself: one that served stays, and one of
@@ -36,7 +36,7 @@ pub(crate) use decision::Decision;
 pub(crate) use disk::{newer, reported_version, start_of};
 pub use disk::{serves_as, understates, version_on};
 use standing::Standing;
-pub(crate) use start::{has_failed, served};
+pub(crate) use start::{has_begun, has_failed};
 pub(crate) use stuck::stuck;
 use unserved::Unserved;
 pub(crate) use unserved::{NEVER, ONCE, says_unserved};
@@ -117,7 +117,7 @@ fn ran_last(record: &UpgradeStatus) -> &str {
 /// What the cluster tells may be older than the disk, where it was restored from a copy of before. While nothing has the disk open,
 /// that is believed where it tells of a later major version, and what is told of an earlier start says nothing of it.
 ///
-/// What answered from the disk as the `first` one is in force although the StatefulSet may have another by now, of which no record tells.
+/// What has begun on the disk as the `first` one is in force although the StatefulSet may have another by now, of which no record tells.
 fn in_force(
     resource: &QuestDB,
     observed: &Observed,

@@ -166,7 +166,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     }
     reach::beside(world, plan);
     former::end_all(world, plan, instance, volume);
-    version::note_served(world, plan, Part::Volume);
+    version::note_begun(world, plan);
     credentials::marks_last(world, plan);
 }
 

@@ -145,7 +145,6 @@ fn stop_pod(world: &World<'_>, plan: &mut Plan) -> bool {
     if let Some(found) = &children.stateful_set {
         if found.metadata.deletion_timestamp.is_none() {
             super::version::take_back(world, plan, Part::PodStop);
-            super::version::note_served(world, plan, Part::PodStop);
             let target = target(Kind::StatefulSet, &found.metadata);
             plan.act(Part::PodStop, Step::Delete(target), "the pod would be made again");
         }

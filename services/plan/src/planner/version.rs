@@ -1,6 +1,6 @@
 //! The disk tells which QuestDB may open it, before that can: whoever finds the disk alone knows which versions cannot read it.
 
-use cloud::{Tags, key};
+use cloud::{Tags, Volume, key};
 use domain::catalogue;
 use resources::{UpgradeResult, UpgradeStatus};
 
@@ -8,8 +8,8 @@ use super::World;
 use super::existing::{living, only};
 use super::source::has_served;
 use crate::change::{image_of_pod, image_of_template};
-use crate::upgrade::{ONCE, newer, says_unserved, served, serves_as, start_of, understates, version_of};
-use crate::{Goal, Part, Plan, Step};
+use crate::upgrade::{ONCE, has_begun, newer, says_unserved, serves_as, start_of, understates, version_of};
+use crate::{Part, Plan, Step};
 
 /// Has the version in force written on the disk, unless it is there. `starts` says that what starts it is about to be written;
 /// otherwise it counts only where that is there already.
@@ -40,20 +40,24 @@ pub(super) fn note(world: &World<'_>, plan: &mut Plan, starts: bool) {
     plan.act(Part::Volume, Step::Tag { resource: disk.id.to_string(), tags }, reason);
 }
 
-/// Has a disk that says that QuestDB has never answered from it say that it has. While the database is to serve not before the StatefulSet
-/// has what answered: until then it is known by the disk alone that this is in force, and not what was to be started in its place.
-pub(super) fn note_served(world: &World<'_>, plan: &mut Plan, part: Part) {
+/// Has a disk that says that QuestDB has never begun on it say that it has: from here on it may answer, whether or not anybody looks.
+/// Not before the StatefulSet has what has begun: until then it is known by the disk alone that this is in force, and not what was to be
+/// started in its place.
+pub(super) fn note_begun(world: &World<'_>, plan: &mut Plan) {
     let children = &world.observed.children;
     let (set, pod) = (children.stateful_set.as_deref(), children.pod.as_deref());
-    let has_answered = has_served(world.resource) || pod.is_some_and(served);
+    let has_begun = has_served(world.resource) || pod.is_some_and(has_begun);
     let is_kept = image_of_template(set).as_ref() == Some(&world.validated.image);
-    let disk = only(living(&world.observed.account.volumes)).filter(|disk| says_unserved(disk));
-    let Some(disk) = disk.filter(|_| has_answered && (is_kept || world.validated.goal != Goal::Serve)) else {
-        return;
-    };
+    let Some(disk) = unserved(world).filter(|_| has_begun && is_kept) else { return };
     let tags = Tags::new().with(key::SERVED, ONCE);
-    let reason = format!("that QuestDB has answered from {} is to be known from the disk alone", disk.id);
-    plan.act(part, Step::Tag { resource: disk.id.to_string(), tags }, reason);
+    let reason =
+        format!("that QuestDB may have answered from {} is to be known from the disk alone", disk.id);
+    plan.act(Part::Volume, Step::Tag { resource: disk.id.to_string(), tags }, reason);
+}
+
+/// The disk, if it says that QuestDB has never begun on it.
+pub(super) fn unserved<'a>(world: &World<'a>) -> Option<&'a Volume> {
+    only(living(&world.observed.account.volumes)).filter(|disk| says_unserved(disk))
 }
 
 /// Before QuestDB stops: what was said for a start that never came to be is taken back, while the version before still serves alone.

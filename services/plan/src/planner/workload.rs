@@ -250,7 +250,8 @@ fn restart(world: &World<'_>, plan: &mut Plan, (pod, is_current): (&Pod, bool), 
     }
     let reason = "it runs with an older configuration, version or machine";
     let mut target = target(pod);
-    if world.upgrade.takes_back(pod) || world.upgrade.rests_on(pod) {
+    let is_untouched = version::unserved(world).is_some();
+    if is_untouched || world.upgrade.takes_back(pod) || world.upgrade.rests_on(pod) {
         // One that serves by now says so, and has another version by that.
         target.resource_version.clone_from(&pod.metadata.resource_version);
     }

@@ -21,7 +21,7 @@ pub(crate) struct Decision {
     pub(crate) change: Option<Change>,
     /// Other restarts come with the one for the image.
     pub(super) holds: bool,
-    /// Nobody was ever served from the disk: the image is started on it as the first one.
+    /// QuestDB has never begun on the disk: the image is started on it as the first one.
     pub(super) starts_first: bool,
     /// What the StatefulSet says and goes on saying, because it cannot be read.
     pub(super) unread: Option<String>,
@@ -44,12 +44,8 @@ impl Decision {
         image_of_pod(pod).is_some_and(|image| self.has_taken_back(&image))
     }
 
-    /// Whether it counts that a pod has never served: the copy that was taken before holds everything only then, and a disk without
-    /// one holds nothing only then.
+    /// Whether it counts that a pod has never served: the copy that was taken before holds everything only then.
     pub(crate) fn rests_on(&self, pod: &Pod) -> bool {
-        if self.starts_first {
-            return true;
-        }
         let record = self.record.as_ref().filter(|record| record.complete);
         record.is_some() && image_of_pod(pod).as_ref() == record.map(|record| &record.from)
     }

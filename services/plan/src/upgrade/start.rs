@@ -24,7 +24,7 @@ fn since(condition: Option<&PodCondition>) -> Option<Timestamp> {
 }
 
 /// Whether it answers its probes, or ever did: then it has clients' data.
-pub(crate) fn served(pod: &Pod) -> bool {
+pub(super) fn served(pod: &Pod) -> bool {
     if is(pod, "Ready") || questdb(pod).is_some_and(|container| container.started == Some(true)) {
         return true;
     }
@@ -44,6 +44,17 @@ pub(super) fn has_run(pod: &Pod) -> bool {
             .any(|state| state.running.is_some() || state.terminated.is_some())
     };
     served(pod) || questdb(pod).is_some_and(|container| container.restart_count > 0 || states(container))
+}
+
+/// The same of a pod that nobody ends. Of what was never started in one that is on its way out its kubelet may say that it has ended.
+pub(crate) fn has_begun(pod: &Pod) -> bool {
+    served(pod) || (pod.metadata.deletion_timestamp.is_none() && has_run(pod))
+}
+
+/// Whether its image is not on its machine, and cannot be had for now.
+pub(super) fn lacks_image(pod: &Pod) -> bool {
+    let mut reasons = preparing(pod).chain(questdb(pod)).filter_map(waiting_for);
+    reasons.any(|reason| ["InvalidImageName", "ErrImagePull", "ImagePullBackOff"].contains(&reason))
 }
 
 /// Whether its process has ended, and has never served: a first start that goes on is not such.
@@ -198,6 +209,28 @@ mod tests {
         check(json!({}), at("True", 2), (true, true));
         check(ended.clone(), at("False", 2), (false, true));
         check(ended, at("False", 9), (true, true));
+    }
+
+    #[test]
+    fn what_lacks_its_image_and_what_has_begun_are_told_apart() {
+        let check = |container: Value, leaves: bool, expected: (bool, bool)| {
+            let mut pod = pod("questdb", &container, &json!([]));
+            pod.metadata.deletion_timestamp = pod.metadata.creation_timestamp.clone().filter(|_| leaves);
+            assert_eq!((lacks_image(&pod), has_begun(&pod)), expected, "{container} {leaves}");
+        };
+        let waits = |reason: &str| json!({ "state": { "waiting": { "reason": reason } } });
+        for reason in ["InvalidImageName", "ErrImagePull", "ImagePullBackOff"] {
+            check(waits(reason), false, (true, false));
+        }
+        // It is there, and cannot be read or run.
+        for reason in ["ContainerCreating", "PodInitializing", "ImageInspectError", "CreateContainerError"] {
+            check(waits(reason), false, (false, false));
+        }
+        check(json!({ "state": { "running": {} } }), false, (false, true));
+        let ended = json!({ "state": { "terminated": { "exitCode": 137 } } });
+        check(ended.clone(), false, (false, true));
+        check(ended, true, (false, false));
+        check(json!({ "started": true }), true, (false, true));
     }
 
     #[test]

@@ -15,7 +15,8 @@ use crate::pod::{QUESTDB, is_through, look_at_former, preparing};
 const AS_IT_LIES: &str = "pause the database, take a QuestDBSnapshot of it, and make another database of that, of another version of the \
                           same major one";
 /// The same where there are none.
-const ANOTHER: &str = "ask for another version: QuestDB has never answered from the disk, so that it is started on it without a copy";
+const ANOTHER: &str = "ask for another version of the same major one: QuestDB has never begun on the disk, so that it is started on it \
+                       without a copy";
 
 /// What is said of another version that waits for the one in force, by version.
 pub(super) fn copied_once_it_serves(version: &str) -> String {

@@ -60,7 +60,7 @@ impl Stage {
     async fn is_at(&self, address: IpAddr) {
         let status = json!({ "status": { "podIP": address, "podIPs": [{ "ip": address }] } });
         let (pods, name) = (self.subject.pods(), names::pod(&self.subject.name));
-        pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(&status)).await.unwrap();
+        pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     }
 
     pub(super) async fn operator(&self, places: &[&Failpoint]) -> Spawned {

@@ -240,7 +240,7 @@ fn destroys(planned: &Plan) -> bool {
     planned.actions.iter().any(|action| matches!(action.step, Step::DeleteVolume { .. }))
 }
 
-/// What comes back of the tags of a disk. Not whether QuestDB has answered from it: where nothing says that, it counts as if it had.
+/// What comes back of the tags of a disk. Not whether QuestDB has begun on it: where nothing says that, it counts as if it had.
 fn put_back(tags: &Tags) -> Tags {
     tags.iter().filter(|(found, _)| *found != key::SERVED).collect()
 }
