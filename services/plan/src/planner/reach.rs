@@ -28,7 +28,8 @@ const LEAVING: [&str; 4] = [
     "aws-node-termination-handler/scheduled-maintenance",
 ];
 
-/// Who may come in; whether the rules are as they should be.
+/// Who may come in; whether there are rules under which QuestDB may be started: those that are asked for, or the ones of before for as long
+/// as they have to stay.
 pub(super) fn isolation(world: &World<'_>, plan: &mut Plan) -> bool {
     let found = world.observed.children.network_policy.as_deref();
     let is_open = plan.state(Part::SecurityGroup) == Some(&State::Done);
@@ -38,7 +39,7 @@ pub(super) fn isolation(world: &World<'_>, plan: &mut Plan) -> bool {
             Part::Isolation,
             "the policy waits for the rules of the security group, which AWS may refuse",
         );
-        return false;
+        return true;
     }
     let wanted =
         world.validated.reach.isolated.then(|| build::network_policy(world.validated, world.settings));

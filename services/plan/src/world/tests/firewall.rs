@@ -10,7 +10,7 @@ use super::operations::{Operation, change, operation};
 use super::reach::condition as word;
 use super::runner::settle;
 use super::{check_serving, pass, phase, serving};
-use crate::{Part, State, Step};
+use crate::{Part, State, Step, pod_serves};
 
 /// Each of these ranges takes two rules.
 pub(super) const MANY: &[Operation] = &[
@@ -91,6 +91,14 @@ fn who_came_in_before_does_so_on_while_aws_refuses_more() {
         let waits = planned.state(Part::Isolation);
         assert!(matches!(waits, Some(State::Running(text)) if text.contains("security group")), "{waits:?}");
         assert_ne!(phase(&world), Some(Phase::Ready), "{numbers:?}");
+
+        // Somebody takes its StatefulSet away: under the rules of before it is started again.
+        let mut stopped = world.clone();
+        (stopped.children.stateful_set, stopped.children.pod) = (None, None);
+        stopped.let_go();
+        passes(&mut stopped, 10);
+        assert!(stopped.children.pod.as_deref().is_some_and(pod_serves), "{numbers:?}");
+        assert_eq!(fences(&stopped), before, "{numbers:?}");
 
         // The account takes more by now, or the wish is for less.
         let mut raised = world.clone();
