@@ -2,7 +2,8 @@
 //! database out of anybody's care.
 //!
 //! *Invariant:* only what is exactly as it is in force stands against a rule: a key of server.conf, the name that clients know,
-//! the zone of the disk, the type and the image of the machine, and a spec as it was accepted. Whoever changes it is judged anew.
+//! the type and the image of the machine, and a spec as it was accepted. Whoever changes it is judged anew. So does a zone, which
+//! nobody may change, and which counts for nothing once there is a disk.
 //! What a pod is made of is known to us by short digests alone, which two texts may share: they say that something changed, and
 //! never that something is allowed.
 
@@ -37,7 +38,7 @@ impl InForce {
                 INGRESS_HOST | IMAGE => return was_accepted(resource),
                 NODE_IMAGE => return is_image_of_machine(resource) || was_accepted(resource),
                 INSTANCE_TYPE => return is_type_of_machine(resource),
-                ZONE => return is_placed(resource) || was_accepted(resource),
+                ZONE => return has_disk(resource) || is_placed(resource) || was_accepted(resource),
                 // QuestDB gets what its machine has by now, and the next pod is made with no more.
                 RESOURCES | CONTAINERS if wrong.rule == Rule::Range => return was_accepted(resource),
                 _ => {}
@@ -72,10 +73,9 @@ impl InForce {
 
     /// Whether something was made for a resource already: it runs, has a disk, or was given a machine. Its status may be lost.
     fn is_there(&self, resource: &QuestDB) -> bool {
-        let has_disk = resource.status.as_ref().is_some_and(|status| status.volume.is_some());
         let annotations = resource.metadata.annotations.as_ref();
         let has_machine = annotations.is_some_and(|found| found.contains_key(names::GENERATION));
-        !self.0.is_empty() || has_disk || has_machine
+        !self.0.is_empty() || has_disk(resource) || has_machine
     }
 }
 
@@ -129,7 +129,13 @@ fn is_type_of_machine(resource: &QuestDB) -> bool {
     catalogue::instance_type(wish).is_some() && (is_of_node || was_accepted(resource))
 }
 
-/// Whether its machine is in the zone that it is bound to, or was asked for there: no disk leaves its zone.
+/// Whether it has a disk, as far as its report tells: whatever the spec says, the database is in the zone of that, which may have been
+/// put in the place of another elsewhere.
+fn has_disk(resource: &QuestDB) -> bool {
+    resource.status.as_ref().is_some_and(|status| status.volume.is_some())
+}
+
+/// Whether its machine is in the zone that it is bound to, or was asked for there: before there is a disk it is to be made there.
 fn is_placed(resource: &QuestDB) -> bool {
     let annotations = resource.metadata.annotations.as_ref();
     let asked = annotations.and_then(|annotations| annotations.get(names::LAUNCH_ZONE));

@@ -223,6 +223,20 @@ fn other_settings_of_the_operator_are_for_what_is_asked_for_later() {
     }
 }
 
+/// The disk was put in the place of another one, elsewhere; and nobody may change the zone of a spec.
+#[test]
+fn a_zone_that_counts_for_nothing_takes_no_database_out_of_care() {
+    let mut resource = of_other_settings();
+    resource.metadata.generation = Some(2);
+    resource.spec.zone = Some("eu-west-1y".to_owned());
+    let wrong = check(&resource, &InForce::default()).unwrap_err();
+    assert_eq!(wrong, [ZONE], "a disk is to be made there");
+    let disk = json!({ "id": "vol-1", "sizeGib": 50, "state": "in-use" });
+    status(&mut resource).volume = Some(serde_json::from_value(disk).unwrap());
+    let kept = check(&resource, &InForce::default()).unwrap().kept;
+    assert!(kept.iter().any(|kept| kept.starts_with(ZONE)), "{kept:?}");
+}
+
 #[test]
 fn fewer_machines_on_offer_and_another_repository_take_no_database_out_of_care() {
     let offer = "m7i.xlarge,r8i.large:16384:2".parse().unwrap();
