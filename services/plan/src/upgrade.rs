@@ -14,6 +14,7 @@
 mod copy;
 mod decision;
 mod disk;
+mod forward;
 mod standing;
 mod start;
 mod stuck;
@@ -279,16 +280,6 @@ impl Look<'_> {
         };
         let state = State::Running(format!("QuestDB {version} is being started"));
         Decision::of(image, Some(record)).says(state)
-    }
-
-    /// The copy from before the last image that was taken back, if the one that was put back fails as well: it will not serve to
-    /// be copied, and there is nothing newer to copy.
-    fn kept(&self, pod: &Pod, record: &UpgradeStatus) -> Option<String> {
-        let is_put_back = record.result == UpgradeResult::RolledBack
-            && record.complete
-            && image_of_pod(pod).as_ref() == Some(&record.from);
-        let kept = |name: &String| copy::is_kept(name, self.validated, self.observed);
-        record.snapshot.clone().filter(|name| is_put_back && start::has_failed(pod) && kept(name))
     }
 
     /// The disk is copied before anything else is done to it: from there on EBS goes on by itself.

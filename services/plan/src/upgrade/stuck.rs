@@ -3,9 +3,9 @@
 //! *Invariant:* no other version is started in its place: what it has written, only it or a person can judge.
 
 use k8s_openapi::api::core::v1::Pod;
-use resources::{UpgradeResult, UpgradeStatus};
+use resources::UpgradeResult;
 
-use super::{Decision, disk, start, version_of};
+use super::{Decision, disk, forward, start, version_of};
 use crate::Observed;
 use crate::change::image_of_pod;
 use crate::planner::living;
@@ -17,6 +17,8 @@ const AS_IT_LIES: &str = "pause the database, take a QuestDBSnapshot of it, and 
 /// The same where there are none.
 const ANOTHER: &str = "ask for another version of the same major one: QuestDB has never begun on the disk, so that it is started on it \
                        without a copy";
+/// That no version but the one in force is.
+const STAYS: &str = "no other is started on its data by itself: ";
 
 /// What is said of another version that waits for the one in force, by version.
 pub(super) fn copied_once_it_serves(version: &str) -> String {
@@ -27,7 +29,8 @@ pub(super) fn copied_once_it_serves(version: &str) -> String {
 /// that is upgraded to ([`start::failure`]).
 pub(crate) fn stuck(observed: &Observed, decision: &Decision, pod: &Pod) -> Option<String> {
     let is_in_force = image_of_pod(pod).as_ref() == Some(&decision.image);
-    if !is_in_force || decision.record.as_ref().is_some_and(is_told) || start::served(pod) {
+    let is_told = decision.record.as_ref().is_some_and(|record| record.result == UpgradeResult::Running);
+    if !is_in_force || is_told || start::served(pod) {
         return None;
     }
     let made = pod.metadata.creation_timestamp.as_ref()?;
@@ -41,10 +44,11 @@ pub(crate) fn stuck(observed: &Observed, decision: &Decision, pod: &Pod) -> Opti
     let named = named.next().map(|found| format!(" (which {} names by its tag)", found.id));
     let prepares = preparing(pod).find(|container| !is_through(container));
     let container = prepares.map_or(QUESTDB, |container| container.name.as_str());
-    let (stays, way_out) = if decision.starts_first {
-        ("", ANOTHER)
-    } else {
-        ("no other is started on its data by itself: ", AS_IT_LIES)
+    let copied = decision.record.as_ref().filter(|record| record.complete);
+    let (stays, way_out) = match copied {
+        Some(record) => (STAYS, forward::told(record)),
+        None if decision.starts_first => ("", ANOTHER.to_owned()),
+        None => (STAYS, AS_IT_LIES.to_owned()),
     };
     Some(format!(
         "QuestDB {version}{} does not start: {reason}; {stays}see that its image can be had, and what it logs ({}): if it does not take \
@@ -52,15 +56,6 @@ pub(crate) fn stuck(observed: &Observed, decision: &Decision, pod: &Pod) -> Opti
         named.unwrap_or_default(),
         look_at_former(pod, container)
     ))
-}
-
-/// Whether the upgrade itself tells of the start, or there is a copy to go forward from to another version.
-fn is_told(record: &UpgradeStatus) -> bool {
-    match record.result {
-        UpgradeResult::Running => true,
-        UpgradeResult::RolledBack => record.complete,
-        UpgradeResult::Succeeded => false,
-    }
 }
 
 #[cfg(test)]
@@ -156,6 +151,12 @@ mod tests {
             assert_eq!(text.contains("no other is started on its data"), !starts_first, "{text}");
         }
         assert!(copied_once_it_serves("10.0.0").ends_with(AS_IT_LIES));
+        for (complete, forward) in [(true, true), (false, false)] {
+            let decision = decision("10.0.0", Some(("RolledBack", complete)));
+            let text = stuck(&observed(0, "True"), &decision, &pod(&ended(), "False")).unwrap();
+            assert_eq!(text.contains("as long as there is the copy of before"), forward, "{text}");
+            assert_eq!(text.ends_with(AS_IT_LIES), !forward, "{text}");
+        }
     }
 
     #[test]
@@ -184,7 +185,7 @@ mod tests {
         check(None, true);
         check(Some(("Succeeded", false)), true);
         check(Some(("Running", false)), false);
-        check(Some(("RolledBack", true)), false);
+        check(Some(("RolledBack", true)), true);
         check(Some(("RolledBack", false)), true);
         let (ours, other) = (decision("10.0.0", None), decision("10.0.1", None));
         assert_eq!(stuck(&observed(0, "True"), &other, &pod(&ended(), "False")), None, "it is restarted");

@@ -61,6 +61,54 @@ fn what_does_not_serve_any_more_is_started_as_another_from_the_copy_of_before() 
     assert!(is_started(&world, "9.4.0") && world.snapshots.len() == 1);
 }
 
+/// An image is taken back, and the one of before is not to be had any more, as where it comes from another repository by now.
+fn one_is_not_to_be_had() -> World {
+    let mut world = serving();
+    world.broken = broken("9.4.0");
+    wish_for(&mut world, "9.4.0");
+    until(&mut world, |world| is_started(world, "9.4.0"));
+    world.unpulled = broken("9.3.4");
+    until(&mut world, |world| is_started(world, "9.3.4"));
+    world.clock = SignedDuration::from_mins(1);
+    passes(&mut world, 15);
+    assert!(is_started(&world, "9.3.4") && told(&world, "Ready").0 == "False");
+    assert!(last(&world).result == UpgradeResult::RolledBack && last(&world).complete);
+    world
+}
+
+#[test]
+fn what_is_not_to_be_had_any_more_is_told_and_followed_by_another_from_the_copy_of_before() {
+    let world = one_is_not_to_be_had();
+    let copy = world.snapshots[0].metadata.name.clone();
+    let wishes: [(&str, fn(&mut World)); 2] = [
+        ("9.4.1", |world| wish_for(world, "9.4.1")),
+        ("9.4.0", |world| {
+            world.broken.clear();
+            change(world, |spec| spec.restart_nonce = Some("again".to_owned()));
+        }),
+    ];
+    for (version, ask) in wishes {
+        let mut world = world.clone();
+        ask(&mut world);
+        settle(&mut world, None, false);
+        check_end(&world, version);
+        assert!(is_started(&world, version) && world.snapshots.len() == 1, "{:?}", world.snapshots);
+        assert_eq!((last(&world).result, &last(&world).snapshot), (UpgradeResult::Succeeded, &copy));
+    }
+
+    // Who gives up is told that what is in force does not start, and what is left to be done.
+    let mut world = world;
+    wish_for(&mut world, "9.3.4");
+    passes(&mut world, 3);
+    let (degraded, text) = told(&world, condition::DEGRADED);
+    assert!(degraded == "True" && text.contains("does not start: its image cannot be had"), "{text}");
+    assert!(text.contains("ask for another version") && text.contains(copy.as_deref().unwrap()), "{text}");
+    world.unpulled.clear();
+    settle(&mut world, None, false);
+    check_end(&world, "it can be had again");
+    assert!(is_started(&world, "9.3.4"));
+}
+
 #[test]
 fn a_copy_that_lacks_something_or_is_gone_is_not_started_from() {
     let check = |world: &mut World, what: &str| {
