@@ -7,7 +7,7 @@
 //!
 //! *Invariant:* no more than [`MACHINES`] are made in a row, each with twice the time of the one before, whatever they lack. What
 //! keeps one from joining, or its Node from being ready, is most often its image or the network, which the next one has as well; and
-//! who closes one Node may close all.
+//! who closes one Node may close all. Once people have put right what machines are launched with, the next one has not, and is tried.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,11 +17,12 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use resources::names::{self, condition, reason};
 
+use super::existing::{living, only};
 use super::left::{self, Proof};
 use super::machine::{TERMINATE, generation_of, is_ready, of_instance, was_launched_before};
 use super::ready::Closed;
 use super::released::{self, Released};
-use super::{World, former, home, ready};
+use super::{World, former, home, moving, ready};
 use crate::{Part, Plan, State, Step, build};
 
 /// How long the first machine of a row has from its launch to join, its Node to be ready again since it says that it is not, and to
@@ -181,9 +182,11 @@ fn wait(world: &World<'_>, plan: &mut Plan, (part, instance): (Part, &Instance),
         return;
     }
     let text = lack.overdue(id, patience(before));
-    if before.saturating_add(1) >= MACHINES && !is_given_up(world, instance) {
+    if before.saturating_add(1) >= MACHINES && !is_given_up(world, instance) && !is_outdated(world, instance)
+    {
         let text = format!(
-            "{text}: {}; it is left as it is: {look}; {TERMINATE} to have others tried",
+            "{text}: {}; it is left as it is: {look}; {TERMINATE} to have others tried, which is done by itself once machines are \
+             launched otherwise (another type, image, subnet or instance profile)",
             before_it(before)
         );
         plan.say(part, State::Broken(text));
@@ -191,6 +194,11 @@ fn wait(world: &World<'_>, plan: &mut Plan, (part, instance): (Part, &Instance),
     }
     plan.wait(part, format!("{text}: it is ended and another one takes its place; {look}"));
     released::end(world, plan, instance, left::of(world, instance, lack.proof()), (part, lack.why()));
+}
+
+/// Whether the next machine would not be like this one.
+fn is_outdated(world: &World<'_>, instance: &Instance) -> bool {
+    moving::is_outdated(world, instance, only(living(&world.observed.account.volumes)))
 }
 
 impl Lack<'_> {

@@ -106,6 +106,13 @@ fn is_as_asked(world: &World<'_>, instance: &Instance, disk: Option<&Volume>) ->
     home::written(world.resource) == Some(generation) && world.observed.account.groups.iter().any(same)
 }
 
+/// Whether a machine is known to have been launched with other parameters than the wish has now.
+pub(super) fn is_outdated(world: &World<'_>, instance: &Instance, disk: Option<&Volume>) -> bool {
+    let is_known = world.annotation(names::LAUNCH).is_some() && !world.observed.account.groups.is_empty();
+    let is_written = home::written(world.resource) == generation_of(instance);
+    is_known && is_written && !is_as_asked(world, instance, disk)
+}
+
 /// Whether a move is wanted: a database that is pinned to its machine is to leave it.
 fn is_wanted(world: &World<'_>, instance: &Instance) -> bool {
     let pinned = home::pinned(world.observed).as_deref().and_then(names::generation_of_node);

@@ -22,6 +22,7 @@ mod identity;
 mod keys;
 mod kubernetes;
 mod last_copy;
+mod last_of_row;
 mod late;
 mod misspelt;
 mod model;

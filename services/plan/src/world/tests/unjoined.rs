@@ -20,14 +20,14 @@ use crate::fixture::{resource, settings, validated};
 use crate::{Step, plan};
 
 /// A new database of which so many machines do not join.
-fn fresh(strangers: usize) -> World {
+pub(super) fn fresh(strangers: usize) -> World {
     let mut world = World::new(resource(1));
     (world.strangers, world.clock) = (strangers, minutes(1));
     world
 }
 
 /// One of which so many machines join, and their Nodes are not ready.
-fn sick(unready: usize) -> World {
+pub(super) fn sick(unready: usize) -> World {
     let mut world = fresh(0);
     world.unready = unready;
     world
@@ -82,7 +82,7 @@ fn told(world: &World, kind: &str) -> (String, String, String) {
     (found.status, found.reason, found.message)
 }
 
-fn passes(world: &mut World, count: usize) {
+pub(super) fn passes(world: &mut World, count: usize) {
     for _ in 0..count {
         pass(world, &mut 0, None, false);
         world.tick();
@@ -91,7 +91,7 @@ fn passes(world: &mut World, count: usize) {
 }
 
 /// Which machines there are, by generation, and how each is.
-fn machines(world: &World) -> Vec<(&str, InstanceState)> {
+pub(super) fn machines(world: &World) -> Vec<(&str, InstanceState)> {
     let machines = world.instances.iter();
     machines.map(|found| (found.tags.get(key::GENERATION).unwrap(), found.state.clone())).collect()
 }
@@ -103,7 +103,7 @@ fn age(world: &World, number: usize) -> SignedDuration {
 }
 
 /// Passes until this machine is not left alone any more; how old it is then.
-fn until_ended(world: &mut World, number: usize) -> SignedDuration {
+pub(super) fn until_ended(world: &mut World, number: usize) -> SignedDuration {
     for _ in 0..100 {
         passes(world, 1);
         let machine = world.instances.get(number);
