@@ -1,5 +1,5 @@
-//! A disk that does not leave a machine where QuestDB runs no more: after a while people are told who has it, and the way out. Nobody
-//! takes it by force: what a machine still writes would be lost.
+//! A disk that does not leave a machine where QuestDB runs no more, or does not come to the one where it is to run: after a while people
+//! are told who has it, and the way out. Nobody takes it by force: what a machine still writes would be lost.
 
 use cloud::{Instance, InstanceId, Volume};
 use jiff::{SignedDuration, Timestamp};
@@ -12,15 +12,19 @@ use super::machine::is_of;
 use super::{World, disk, workload};
 use crate::{Part, State};
 
-/// How long a disk may take to leave before people are told what to do: some minutes more than Kubernetes itself waits.
+/// How long a disk may take to leave, or to come, before people are told what to do: some minutes more than Kubernetes itself waits.
 const LEAVES_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// How it is with disks of which a part waits, in these words, that they are let go.
 pub(super) fn awaited(world: &World<'_>, disks: &[&Volume], part: Part, text: String) -> State {
+    state(world, disks, begun(world, part), text)
+}
+
+/// Since when a part is under way, by the last report.
+pub(super) fn begun(world: &World<'_>, part: Part) -> Option<Timestamp> {
     let mut steps = world.resource.status.iter().flat_map(|status| &status.steps);
     let step = steps.find(|step| step.name == part.as_str() && step.ended_at.is_none());
-    let since = step.and_then(|step| step.started_at.as_ref()).map(|since| since.0);
-    state(world, disks, since, text)
+    step.and_then(|step| step.started_at.as_ref()).map(|since| since.0)
 }
 
 /// The same of a disk that something holds when no machine is left.
@@ -31,7 +35,7 @@ pub(super) fn at_the_end(world: &World<'_>, volume: &Volume, part: Part) -> Stat
     }
 }
 
-/// The same of the disk that a pod on a Node waits for, which may still be where the database was before.
+/// The same of the disk that a pod on a Node waits for, which may still be where the database was before, or come from nowhere.
 pub(super) fn before_it_comes(world: &World<'_>, node: &Node) -> State {
     let text = "waiting for the volume to be attached to the machine".to_owned();
     let pod = world.observed.children.pod.as_deref().filter(|pod| workload::is_on(pod, node));
@@ -42,14 +46,52 @@ pub(super) fn before_it_comes(world: &World<'_>, node: &Node) -> State {
             || disk::is_held_elsewhere(world, volume, node.metadata.name.as_deref())
     };
     let disks: Vec<&Volume> = living(&world.observed.account.volumes).filter(is_elsewhere).collect();
-    state(world, &disks, since.filter(|_| !disks.is_empty()), text)
+    if disks.is_empty() { not_coming(world, node, since, text) } else { state(world, &disks, since, text) }
+}
+
+/// The same of one that nothing else has. EC2 may refuse it to the machine; or somebody has taken it off there by hand, which Kubernetes
+/// does not notice: by its word the machine has it, so that nobody brings it back.
+fn not_coming(world: &World<'_>, node: &Node, made: Option<Timestamp>, text: String) -> State {
+    // It may have been there, and the pod be old.
+    let since = made.zip(begun(world, Part::Attachment)).map(|(made, waits)| made.max(waits));
+    let since = since.filter(|since| is_late(world, *since));
+    let disk = living(&world.observed.account.volumes).next();
+    let Some((since, disk)) = since.zip(disk) else { return State::Running(text) };
+    let on = node.metadata.name.as_deref().unwrap_or_default();
+    let name = names::persistent_volume(disk.id.as_str());
+    let mut attachments = world.observed.children.attachments.iter();
+    let attachment = attachments.find(|found| {
+        found.spec.source.persistent_volume_name.as_ref() == Some(&name) && found.spec.node_name == on
+    });
+    let look = attachment.and_then(|found| found.metadata.name.as_deref()).map_or_else(
+        || {
+            let (namespace, pod) = (&world.validated.subject.namespace, &world.validated.subject.name);
+            format!("nobody has asked for it: see kubectl -n {namespace} describe pod {}", names::pod(pod))
+        },
+        |name| {
+            format!(
+                "see kubectl describe volumeattachment {name}, and whether the EBS CSI driver runs; if it is attached by that, somebody has \
+                 taken it off in EC2: pause the database and let it run again"
+            )
+        },
+    );
+    State::Broken(format!("{text} since {since:.0}: EC2 calls {} {}; {look}", disk.id, by_ec2(disk)))
 }
 
 fn state(world: &World<'_>, disks: &[&Volume], since: Option<Timestamp>, text: String) -> State {
-    let is_late = |since: &Timestamp| world.observed.at.duration_since(*since) >= LEAVES_WITHIN;
-    let Some(since) = since.filter(is_late) else { return State::Running(text) };
+    let Some(since) = since.filter(|since| is_late(world, *since)) else { return State::Running(text) };
     let told: Vec<String> = disks.iter().map(|volume| told(world, volume)).collect();
     State::Broken(format!("{text} since {since:.0}: {}", told.join("; ")))
+}
+
+fn is_late(world: &World<'_>, since: Timestamp) -> bool {
+    world.observed.at.duration_since(since) >= LEAVES_WITHIN
+}
+
+/// What EC2 says of a disk, and where it has it.
+fn by_ec2(volume: &Volume) -> String {
+    let held = volume.live_attachments().map(|found| format!("{} on {}", found.state, found.instance));
+    held.reduce(|all, more| format!("{all}, {more}")).unwrap_or_else(|| volume.state.to_string())
 }
 
 /// Who has a disk, and what people can do.
@@ -63,9 +105,6 @@ fn told(world: &World<'_>, volume: &Volume) -> String {
     };
     let attachments: Vec<&VolumeAttachment> =
         children.attachments.iter().map(|found| &**found).filter(is_left).collect();
-    let of_ec2 = volume.live_attachments().map(|found| format!("{} on {}", found.state, found.instance));
-    let of_ec2 = of_ec2.reduce(|all, more| format!("{all}, {more}"));
-    let of_ec2 = of_ec2.unwrap_or_else(|| volume.state.to_string());
     let of_kubernetes = attachments.iter().map(|found| {
         let (name, node) = (found.metadata.name.as_deref().unwrap_or_default(), &found.spec.node_name);
         format!(
@@ -83,7 +122,7 @@ fn told(world: &World<'_>, volume: &Volume) -> String {
         holds && runs && (serving.is_none() || node != serving)
     });
     let way_out = machines.next().map_or_else(String::new, |machine| give_up(&machine.id));
-    format!("EC2 calls {} {of_ec2}{}{way_out}", volume.id, of_kubernetes.concat())
+    format!("EC2 calls {} {}{}{way_out}", volume.id, by_ec2(volume), of_kubernetes.concat())
 }
 
 /// How to do without a machine that does not let go: a stopped one is ended by the operator, who takes the other protection off.

@@ -19,7 +19,7 @@ use super::operations::{just_moved, on_the_way, paused};
 use super::oracle::check_end;
 use super::runner::ENOUGH;
 use super::silent::CLOCK;
-use super::{pass, serving, settle, wish};
+use super::{check_serving, pass, serving, settle, wish};
 use crate::fixture::{settings, subject, validated};
 use crate::{Part, Plan, State, Step};
 
@@ -208,4 +208,45 @@ fn a_disk_that_stays_on_the_machine_before_is_told_while_the_pod_waits_for_it() 
     let words =
         [format!("detaching on {former}, and"), format!("modify-instance-attribute --instance-id {former} ")];
     check_told(told(10).as_ref(), &words);
+}
+
+/// Kubernetes has it there by its own word, so that nobody brings it back: a pod that is made again waits for it.
+#[test]
+fn a_disk_that_was_taken_off_by_hand_is_told_and_comes_back_with_the_next_run() {
+    let mut world = serving();
+    world.clock = CLOCK;
+    (world.volumes[0].attachments, world.volumes[0].state) = (Vec::new(), VolumeState::Available);
+    let mut told = |count| {
+        let mut planned = Plan::default();
+        for _ in 0..count {
+            planned = pass(&mut world, &mut 0, None, false);
+            world.tick();
+        }
+        planned.state(Part::Attachment).cloned()
+    };
+    let early = told(20);
+    assert!(matches!(early, Some(State::Running(_))), "{early:?}");
+    let late = told(1);
+    let words = ["calls vol-", "available", "describe volumeattachment va,", "pause the database"];
+    check_told(late.as_ref(), &words.map(str::to_owned));
+
+    for (seq, run_state) in [(2, RunState::Paused), (3, RunState::Running)] {
+        wish(&mut world, seq, |spec| spec.run_state = run_state);
+        settle(&mut world, None, false);
+    }
+    check_serving(&world, None);
+}
+
+/// Kubernetes may also have been told nothing.
+#[test]
+fn a_disk_that_nobody_asks_for_is_told_with_where_to_look() {
+    let mut world = serving();
+    (world.volumes[0].attachments, world.volumes[0].state) = (Vec::new(), VolumeState::Available);
+    pass(&mut world, &mut 0, None, false);
+    world.children.attachments.clear();
+    let (seen, mut observed) = (world.resource.clone(), world.look());
+    observed.at += SignedDuration::from_mins(10);
+    let planned = crate::plan(&seen, &validated(&seen), &observed, &settings());
+    let words = ["nobody has asked for it", "describe pod trades-33445566-0"];
+    check_told(planned.state(Part::Attachment), &words.map(str::to_owned));
 }
