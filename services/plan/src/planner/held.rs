@@ -70,8 +70,8 @@ fn not_coming(world: &World<'_>, node: &Node, made: Option<Timestamp>, text: Str
         },
         |name| {
             format!(
-                "see kubectl describe volumeattachment {name}, and whether the EBS CSI driver runs; if it is attached by that, somebody has \
-                 taken it off in EC2: pause the database and let it run again"
+                "see kubectl describe volumeattachment {name}, and whether the EBS CSI driver runs; if it is attached by that, somebody \
+                 has taken it off in EC2: pause the database and let it run again"
             )
         },
     );
@@ -84,7 +84,8 @@ fn state(world: &World<'_>, disks: &[&Volume], since: Option<Timestamp>, text: S
     State::Broken(format!("{text} since {since:.0}: {}", told.join("; ")))
 }
 
-fn is_late(world: &World<'_>, since: Timestamp) -> bool {
+/// Whether what waits since then should be done by now.
+pub(super) fn is_late(world: &World<'_>, since: Timestamp) -> bool {
     world.observed.at.duration_since(since) >= LEAVES_WITHIN
 }
 

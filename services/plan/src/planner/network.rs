@@ -6,7 +6,7 @@
 use cloud::{IngressRule, PeerRange, Protocol, SecurityGroup};
 use resources::names::port;
 
-use super::World;
+use super::{World, held};
 use crate::{Part, Plan, State, Step, build};
 
 /// How many rules for addresses of a family AWS takes of every account in one group. Of some it takes more, and does not say how many.
@@ -47,6 +47,19 @@ pub(super) fn security_group<'a>(world: &World<'a>, plan: &mut Plan) -> Option<&
 /// Whether AWS may refuse the rules that are missing, and those of before are in force until it has taken them.
 pub(super) fn may_be_refused(world: &World<'_>) -> bool {
     found(world).is_some_and(|group| Difference::of(world, group).may_be_refused)
+}
+
+/// How it is with a group that is being removed. EC2 keeps one that others still use, and says no more than that.
+pub(super) fn going(world: &World<'_>, group: &SecurityGroup) -> State {
+    let id = &group.id;
+    let text = format!("{id} is being removed");
+    let since = held::begun(world, Part::SecurityGroupRemoval).filter(|since| held::is_late(world, *since));
+    let Some(since) = since else { return State::Running(text) };
+    State::Broken(format!(
+        "{text} since {since:.0}; most often EC2 keeps it for a network interface of others, or for a rule of another group that names it: \
+         aws ec2 describe-network-interfaces --filters Name=group-id,Values={id}; \
+         aws ec2 describe-security-groups --filters Name=ip-permission.group-id,Values={id}"
+    ))
 }
 
 fn found<'a>(world: &World<'a>) -> Option<&'a SecurityGroup> {

@@ -23,7 +23,9 @@ use super::existing::{self, living};
 use super::left;
 use super::machine::{is_ready, of_instance};
 use super::ready::is_abandoned;
-use super::{credentials, disk, former, going, held, last_copy, machine, name, purge, released, workload};
+use super::{
+    credentials, disk, former, going, held, last_copy, machine, name, network, purge, released, workload,
+};
 use crate::secrets::{begun_keys, handed_out};
 use crate::{Account, Goal, Kind, Part, Plan, State, Step, Target, build};
 
@@ -269,7 +271,7 @@ fn remove_group(world: &World<'_>, plan: &mut Plan) -> bool {
     for group in groups {
         let step = Step::DeleteSecurityGroup { group: group.id.clone() };
         plan.act(Part::SecurityGroupRemoval, step, "no machine is left behind it");
-        plan.wait(Part::SecurityGroupRemoval, format!("{} is being removed", group.id));
+        plan.say(Part::SecurityGroupRemoval, network::going(world, group));
     }
     groups.is_empty()
 }

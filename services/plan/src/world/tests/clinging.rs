@@ -250,3 +250,27 @@ fn a_disk_that_nobody_asks_for_is_told_with_where_to_look() {
     let words = ["nobody has asked for it", "describe pod trades-33445566-0"];
     check_told(planned.state(Part::Attachment), &words.map(str::to_owned));
 }
+
+/// A machine of others stands behind it, say.
+#[test]
+fn a_firewall_that_ec2_keeps_is_told_with_where_to_look() {
+    let mut world = serving();
+    world.clock = CLOCK;
+    let kept = world.groups.clone();
+    wish(&mut world, 2, |spec| spec.run_state = RunState::Deleted);
+    let mut told = || {
+        let planned = pass(&mut world, &mut 0, None, false);
+        world.tick();
+        world.groups.clone_from(&kept);
+        planned.state(Part::SecurityGroupRemoval).cloned()
+    };
+    let waits = |told: Option<State>| matches!(told, Some(State::Running(_)));
+    assert!((0..ENOUGH).any(|_| waits(told())));
+    assert!((0..19).all(|_| waits(told())), "it may still go");
+    let late = told();
+    let words = ["describe-network-interfaces", "describe-security-groups"];
+    check_told(late.as_ref(), &words.map(|look| format!("aws ec2 {look} --filters Name=")));
+
+    settle(&mut world, None, false);
+    check_end(&world, "nobody uses it any more");
+}
