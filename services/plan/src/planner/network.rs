@@ -62,9 +62,14 @@ pub(super) fn going(world: &World<'_>, group: &SecurityGroup) -> State {
     ))
 }
 
+/// The group in the operator's VPC. One in another is of no use to a machine that is still to be launched, and one that lives is behind it.
 fn found<'a>(world: &World<'a>) -> Option<&'a SecurityGroup> {
     let name = build::security_group_name(&world.validated.subject);
-    world.observed.account.groups.iter().find(|group| group.name == name)
+    let account = &world.observed.account;
+    let named: Vec<&SecurityGroup> = account.groups.iter().filter(|group| group.name == name).collect();
+    let of_use = named.iter().find(|group| group.vpc == world.settings.vpc);
+    let has_machine = account.instances.iter().any(|instance| !instance.state.is_ending());
+    of_use.or_else(|| named.first().filter(|_| has_machine)).copied()
 }
 
 /// What the rules of a group are not as they should be.

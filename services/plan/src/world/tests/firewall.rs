@@ -8,7 +8,7 @@ use resources::Phase;
 use super::model::World;
 use super::operations::{Operation, change, operation};
 use super::reach::condition as word;
-use super::runner::settle;
+use super::runner::{ENOUGH, settle};
 use super::{check_serving, pass, phase, serving};
 use crate::{Part, State, Step, pod_serves};
 
@@ -132,4 +132,26 @@ fn who_is_not_allowed_any_more_goes_at_once_where_the_others_are_sure_to_come_in
         settle(&mut world, None, false);
         check_serving(&world, None);
     }
+}
+
+/// The operator was given another VPC before the first machine came to be, say.
+#[test]
+fn a_firewall_in_another_vpc_is_of_no_use_to_a_machine_that_is_still_to_come() {
+    let makes_one = |world: &World| {
+        let planned = pass(&mut world.clone(), &mut 0, None, false);
+        planned.actions.iter().any(|action| matches!(action.step, Step::CreateSecurityGroup(_)))
+    };
+    let mut world = World::new(crate::fixture::resource(1));
+    let has_one = |world: &mut World| {
+        passes(world, 1);
+        !world.groups.is_empty()
+    };
+    assert!((0..ENOUGH).any(|_| has_one(&mut world)));
+    assert!(world.instances.is_empty() && !makes_one(&world));
+    "vpc-of-before".clone_into(&mut world.groups[0].vpc);
+    assert!(makes_one(&world));
+
+    let mut world = serving();
+    "vpc-of-before".clone_into(&mut world.groups[0].vpc);
+    assert!(!makes_one(&world), "its machine is behind it");
 }
