@@ -80,21 +80,19 @@ fn one_is_not_to_be_had() -> World {
 fn what_is_not_to_be_had_any_more_is_told_and_followed_by_another_from_the_copy_of_before() {
     let world = one_is_not_to_be_had();
     let copy = world.snapshots[0].metadata.name.clone();
-    let wishes: [(&str, fn(&mut World)); 2] = [
-        ("9.4.1", |world| wish_for(world, "9.4.1")),
-        ("9.4.0", |world| {
-            world.broken.clear();
-            change(world, |spec| spec.restart_nonce = Some("again".to_owned()));
-        }),
-    ];
-    for (version, ask) in wishes {
+    let check = |version: &str, ask: fn(&mut World)| {
         let mut world = world.clone();
         ask(&mut world);
         settle(&mut world, None, false);
         check_end(&world, version);
         assert!(is_started(&world, version) && world.snapshots.len() == 1, "{:?}", world.snapshots);
         assert_eq!((last(&world).result, &last(&world).snapshot), (UpgradeResult::Succeeded, &copy));
-    }
+    };
+    check("9.4.1", |world| wish_for(world, "9.4.1"));
+    check("9.4.0", |world| {
+        world.broken.clear();
+        change(world, |spec| spec.restart_nonce = Some("again".to_owned()));
+    });
 
     // Who gives up is told that what is in force does not start, and what is left to be done.
     let mut world = world;
