@@ -125,7 +125,7 @@ fn answer(
     let Some(subject) = Subject::of(wished, settings) else {
         return vec![Line::Wrong("it is not known yet which database this is".to_owned())];
     };
-    let mut wrong = notes::never(&wished.spec, now);
+    let mut wrong = notes::never(wished, now);
     let validated = validate_over(wished, subject, settings, in_force);
     let mut misspelt = match (&validated, observed) {
         (Ok(validated), Some(observed)) => misspelt(validated, observed),

@@ -1,6 +1,7 @@
 //! The rules that the API server holds every writer to, and how a refusal is read back.
 //!
-//! The fence stands on the whole `spec`, because a rule on an optional part is passed by leaving that part out.
+//! The fence stands on the whole `spec`, because a rule on an optional part is passed by leaving that part out, and on the whole
+//! resource where the status has a say.
 
 use domain::catalogue::VolumeLimits;
 use kube::core::{Message, Reason, Rule};
@@ -39,9 +40,11 @@ const SAME_SOURCE: &str = "!has(oldSelf.storage) || !has(self.storage) || \
 const ONE_SOURCE: &str =
     "(has(self.snapshot) ? 1 : 0) + (has(self.snapshotId) ? 1 : 0) + (has(self.volumeId) ? 1 : 0) == 1";
 
-/// EBS volumes do not shrink.
-const GROWS: &str =
-    "!has(oldSelf.storage) || (has(self.storage) && self.storage.sizeGib >= oldSelf.storage.sizeGib)";
+/// EBS volumes do not shrink. A wish that EC2 refuses can be taken back all the same, down to what the disk has. (In a write of the
+/// spec the status is the stored one, whatever the writer sends.)
+const GROWS: &str = "!has(oldSelf.spec.storage) || (has(self.spec.storage) && (\
+self.spec.storage.sizeGib >= oldSelf.spec.storage.sizeGib || (has(self.status) && has(self.status.volume) \
+&& self.spec.storage.sizeGib >= self.status.volume.sizeGib)))";
 
 /// What was provisioned stays so: from then on a missing volume is an alarm and never an order to create one.
 const STAYS_PROVISIONED: &str = "!has(oldSelf.storage) || !has(oldSelf.storage.provisioned) || \
@@ -107,7 +110,10 @@ pub(crate) fn one_source() -> Rule {
 }
 
 pub(crate) fn grows() -> Rule {
-    Rule::new(GROWS).message("spec.storage.sizeGib can only grow").reason(Reason::FieldValueInvalid)
+    Rule::new(GROWS)
+        .message("spec.storage.sizeGib can only grow, or be taken back to no less than the disk has: status.volume.sizeGib")
+        .reason(Reason::FieldValueInvalid)
+        .field_path(".spec.storage.sizeGib")
 }
 
 pub(crate) fn stays_provisioned() -> Rule {

@@ -31,6 +31,7 @@ use crate::{
     validation = fence::status_forward(),
     validation = fence::identity_stays(),
     validation = fence::identity_matches(),
+    validation = fence::grows(),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Version", type_ = "string", json_path = ".spec.version"),
     printcolumn(name = "Instance", type_ = "string", json_path = ".spec.compute.instanceType"),
@@ -48,7 +49,6 @@ use crate::{
     validation = fence::same_database(),
     validation = fence::same_zone(),
     validation = fence::same_source(),
-    validation = fence::grows(),
     validation = fence::stays_provisioned(),
     validation = fence::stays_purged(),
     validation = fence::protected_stays()
@@ -174,7 +174,7 @@ impl Default for ComputeSpec {
     validation = fence::iops_fit(&domain::catalogue::VOLUMES[1])
 )]
 pub struct StorageSpec {
-    /// Size in GiB; only ever grows.
+    /// Size in GiB; it grows, or is taken back to no less than the disk has.
     #[schemars(range(min = 10, max = 16_384))]
     pub size_gib: u32,
     /// EBS volume type.

@@ -8,10 +8,17 @@ use serde_json::Value;
 use crate::{Goal, Plan, Settings, State, Subject, validate};
 
 /// What is refused by the API server, and cannot be told from a plan, in which the disk as it is stands for the wish.
-pub(super) fn never(wished: &QuestDBSpec, now: &QuestDBSpec) -> Vec<Line> {
-    let (wished, now) = (wished.storage.size_gib, now.storage.size_gib);
-    let text = || format!("/spec/storage/sizeGib can only grow, and {now} GiB are asked for already");
-    if wished < now { vec![Line::Wrong(text())] } else { Vec::new() }
+pub(super) fn never(wished: &QuestDB, now: &QuestDBSpec) -> Vec<Line> {
+    let disk = wished.status.as_ref().and_then(|status| status.volume.as_ref()).map(|volume| volume.size_gib);
+    let (wished, now) = (wished.spec.storage.size_gib, now.storage.size_gib);
+    if wished >= now || disk.is_some_and(|disk| wished >= disk) {
+        return Vec::new();
+    }
+    let text = match disk.filter(|disk| *disk < now) {
+        Some(disk) => format!("can be taken back to no less than the disk has, which is {disk} GiB"),
+        None => format!("can only grow, and {now} GiB are asked for already"),
+    };
+    vec![Line::Wrong(format!("/spec/storage/sizeGib {text}"))]
 }
 
 /// What a plan waits for, which fields nothing is planned for, and what is wrong with the wish once it is to run.

@@ -164,11 +164,31 @@ fn the_zone_is_immutable_and_so_is_its_absence() {
 }
 
 #[test]
-fn the_size_only_grows() {
-    let sized = |size: u32, seq| with(spec(1, seq, 0), "/storage/sizeGib", json!(size));
-    assert_eq!(write(&sized(51, 3), &sized(50, 2)), Ok(()));
-    assert!(write(&sized(49, 3), &sized(50, 2)).unwrap_err().contains("can only grow"));
-    assert!(write(&without(spec(1, 3, 0), "storage"), &sized(50, 2)).is_err());
+fn a_size_grows_or_goes_back_to_no_less_than_the_disk_has() {
+    let disk = |size: u32| json!({ "volume": { "id": "vol-1", "sizeGib": size, "state": "in-use" } });
+    let sized = |size: u32, seq: i64, has: Option<u32>| {
+        let mut found = resource(&has.map_or_else(|| json!({}), disk));
+        found.spec.instruction.as_mut().unwrap().seq = seq;
+        found.spec.storage.size_gib = size;
+        found
+    };
+    for (from, to, has, taken) in [
+        (50, 51, None, true),
+        (50, 50, None, true),
+        (50, 49, None, false),
+        (50, 5_000, Some(50), true),
+        (50, 49, Some(50), false),
+        (5_000, 500, None, false),
+        (5_000, 500, Some(50), true),
+        (5_000, 50, Some(50), true),
+        (5_000, 49, Some(50), false),
+        (5_000, 500, Some(5_000), false),
+    ] {
+        let said = sized(to, 6, has).validate_cel_update(&sized(from, 5, has));
+        let said = said.map_err(|errors| format!("{errors:?}"));
+        assert_eq!(said.is_ok(), taken, "{from} to {to}, and the disk has {has:?}: {said:?}");
+        assert!(said.err().is_none_or(|text| text.contains("can only grow")));
+    }
 }
 
 #[test]

@@ -62,6 +62,48 @@ async fn other_ways_of_writing_meet_the_same_fence() {
 }
 
 #[tokio::test]
+async fn a_size_that_nobody_carries_out_goes_back_to_no_less_than_the_disk_has() {
+    let rig = Rig::new().await;
+    let at = |seq: i64, size: u32| {
+        let mut object = rig.managed("resized", seq);
+        object["spec"]["storage"]["sizeGib"] = json!(size);
+        object
+    };
+    let refused = async |object: &Value| {
+        let status = refusal(rig.provision(object).await);
+        let causes = status.details.unwrap().causes;
+        let [cause] = &causes[..] else { panic!("{causes:?}") };
+        assert!(cause.message.contains("can only grow"), "{cause:?}");
+        assert_eq!(cause.field, "spec.storage.sizeGib");
+    };
+    let disk = |size: u32| json!({ "volume": { "id": "vol-1", "sizeGib": size, "state": "in-use" } });
+    let told = async |size: u32| {
+        let status = Patch::Merge(json!({ "status": disk(size) }));
+        rig.as_admin().patch_status("resized", &PatchParams::default(), &status).await.unwrap();
+    };
+
+    rig.provision(&at(1, 5_000)).await.unwrap();
+    refused(&at(2, 500)).await;
+    // Who writes the spec has no say in what the disk has.
+    let mut claimed = at(2, 500);
+    claimed["status"] = disk(50);
+    refused(&claimed).await;
+
+    told(50).await;
+    refused(&at(2, 49)).await;
+    for (seq, size) in [(2, 500), (3, 50), (4, 50), (5, 5_000)] {
+        assert!(rig.provision(&at(seq, size)).await.is_ok(), "{size}");
+    }
+    told(60).await;
+    refused(&at(6, 59)).await;
+    assert!(rig.provision(&at(6, 60)).await.is_ok());
+    // An older wish is taken no more than before.
+    let status = refusal(rig.provision(&at(5, 5_000)).await);
+    assert!(status.message.contains("slipway-fence 1/6/"), "{status:?}");
+    rig.end().await;
+}
+
+#[tokio::test]
 async fn a_field_that_no_schema_has_is_refused() {
     let rig = Rig::new().await;
     let mut unknown = rig.managed("nonsense", 1);

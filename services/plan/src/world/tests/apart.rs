@@ -65,6 +65,41 @@ fn a_disk_that_may_not_grow_yet_holds_nothing_else_back() {
 }
 
 #[test]
+fn a_size_that_is_refused_is_taken_back_and_what_was_asked_for_beside_it_is_done() {
+    let mut world = refused(|spec| spec.storage.iops = 4_000);
+    let sizes = |world: &World| {
+        let children = &world.children;
+        (children.claim.as_ref().unwrap().spec.clone(), children.persistent_volumes[0].spec.clone())
+    };
+    let before = sizes(&world);
+    assert_ne!(phase(&world), Some(Phase::Ready));
+    world.too_soon = false;
+    wish(&mut world, 3, |spec| spec.storage.size_gib = 50);
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!((world.volumes[0].size_gib, world.volumes[0].iops), (50, Some(4_000)));
+    assert_eq!(sizes(&world), before);
+    assert_eq!(told(&world, condition::VOLUME_RESIZING).0, "False");
+}
+
+#[test]
+fn a_size_that_is_taken_back_while_the_disk_grows_shrinks_nothing() {
+    let mut world = serving();
+    wish(&mut world, 2, |spec| spec.storage.size_gib = 80);
+    pass(&mut world, &mut 0, None, false);
+    assert_eq!(world.modified, 1);
+    let request = |world: &World| world.children.claim.as_ref().unwrap().spec.clone();
+    let claimed = request(&world);
+    wish(&mut world, 3, |spec| spec.storage.size_gib = 60);
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!((world.volumes[0].size_gib, world.modified), (80, 1));
+    assert_eq!(request(&world), claimed);
+    let disk = world.children.persistent_volumes[0].spec.as_ref().unwrap();
+    assert_eq!(disk.capacity.as_ref().unwrap()["storage"].0, "80Gi");
+}
+
+#[test]
 fn a_disk_that_may_not_grow_yet_is_no_reason_for_a_pod_that_is_not_ready() {
     let mut world = refused(|_| {});
     world.children.pod = None;

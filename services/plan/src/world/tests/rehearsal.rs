@@ -289,6 +289,21 @@ fn a_disk_that_would_shrink_is_wrong() {
     assert!(both.len() == 1 && both[0].starts_with("wrong: /spec/version"), "{both:?}");
     let refused = told_of_refused(&serving(), r#"{"storage":{"sizeGib":49},"version":"9.3.4"}"#);
     assert_eq!(refused, wrong);
+
+    // What was asked for and not done is taken back.
+    let mut stuck = serving();
+    stuck.too_soon = true;
+    wish(&mut stuck, 2, |spec| spec.storage.size_gib = 80);
+    pass(&mut stuck, &mut 0, None, false);
+    assert_eq!(
+        lines(&stuck, r#"{"storage":{"sizeGib":49}}"#),
+        ["wrong: /spec/storage/sizeGib can be taken back to no less than the disk has, which is 50 GiB"]
+    );
+    let taken_back = lines(&stuck, r#"{"storage":{"sizeGib":50}}"#);
+    assert_eq!(
+        taken_back,
+        ["/spec/storage/sizeGib is asked for otherwise; nothing has to be done for it now"]
+    );
 }
 
 #[test]
