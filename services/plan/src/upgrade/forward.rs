@@ -1,5 +1,6 @@
-//! The way forward where an image was taken back and the one that was put back does not start either: nothing has been served since the
-//! copy that was taken before it, and there is nothing newer to copy. It asks for no copy.
+//! The way forward where an image was taken back and the one that was put back does not start either: nothing has been served since, and
+//! there is nothing newer to copy. It asks for no copy. What was written while that of before was taken is on the disk alone, which is
+//! gone forward on.
 
 use k8s_openapi::api::core::v1::Pod;
 use resources::{UpgradeResult, UpgradeStatus};
@@ -32,6 +33,7 @@ impl Look<'_> {
 pub(super) fn told(record: &UpgradeStatus) -> String {
     let copy = copy::told(record.snapshot.as_deref());
     format!(
-        "ask for another version: as long as there is {copy}, which holds all that was served, it is started without another copy"
+        "ask for another version: as long as there is {copy}, which holds the disk as it was before, it is started on the disk as it is \
+         now, without another copy"
     )
 }

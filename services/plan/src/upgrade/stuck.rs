@@ -44,7 +44,7 @@ pub(crate) fn stuck(observed: &Observed, decision: &Decision, pod: &Pod) -> Opti
     let named = named.next().map(|found| format!(" (which {} names by its tag)", found.id));
     let prepares = preparing(pod).find(|container| !is_through(container));
     let container = prepares.map_or(QUESTDB, |container| container.name.as_str());
-    let copied = decision.record.as_ref().filter(|record| record.complete);
+    let copied = decision.record.as_ref().filter(|_| decision.rests_on(pod));
     let (stays, way_out) = match copied {
         Some(record) => (STAYS, forward::told(record)),
         None if decision.starts_first => ("", ANOTHER.to_owned()),
@@ -106,7 +106,8 @@ mod tests {
 
     fn decision(version: &str, last: Option<(&str, bool)>) -> Decision {
         let record = last.map(|(result, complete)| {
-            let text = json!({ "from": "a", "to": "b", "result": result, "complete": complete,
+            let from = catalogue::image_of(version);
+            let text = json!({ "from": from, "to": "b", "result": result, "complete": complete,
                 "startedAt": "1970-01-01T00:00:00Z" });
             serde_json::from_value(text).unwrap()
         });
@@ -156,7 +157,13 @@ mod tests {
             let text = stuck(&observed(0, "True"), &decision, &pod(&ended(), "False")).unwrap();
             assert_eq!(text.contains("as long as there is the copy of before"), forward, "{text}");
             assert_eq!(text.ends_with(AS_IT_LIES), !forward, "{text}");
+            // It was taken while there were clients, who wrote on.
+            assert!(!text.contains("all that was served"), "{text}");
         }
+        let mut of_another = decision("10.0.0", Some(("RolledBack", true)));
+        "a".clone_into(&mut of_another.record.as_mut().unwrap().from);
+        let text = stuck(&observed(0, "True"), &of_another, &pod(&ended(), "False")).unwrap();
+        assert!(text.ends_with(AS_IT_LIES), "the copy is not of before this one: {text}");
     }
 
     #[test]
