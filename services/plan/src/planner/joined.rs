@@ -196,9 +196,12 @@ fn wait(world: &World<'_>, plan: &mut Plan, (part, instance): (Part, &Instance),
     released::end(world, plan, instance, left::of(world, instance, lack.proof()), (part, lack.why()));
 }
 
-/// Whether the next machine would not be like this one.
+/// Whether there can be a next machine, and it would not be like this one: where the database has to be none may be launched any more.
 fn is_outdated(world: &World<'_>, instance: &Instance) -> bool {
-    moving::is_outdated(world, instance, only(living(&world.observed.account.volumes)))
+    let disk = only(living(&world.observed.account.volumes));
+    let zone = disk.map(|disk| &disk.zone).or(world.validated.zone.as_ref());
+    let can_be_launched = zone.is_none_or(|zone| world.settings.zones.contains_key(zone));
+    can_be_launched && moving::is_outdated(world, instance, disk)
 }
 
 impl Lack<'_> {

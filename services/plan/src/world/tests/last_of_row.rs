@@ -56,3 +56,18 @@ fn it_is_replaced_once_machines_are_launched_otherwise() {
         }
     }
 }
+
+/// A machine that may join after all is worth more than none.
+#[test]
+fn it_stays_where_no_other_can_be_launched() {
+    for start in [fresh(9), sick(9)] {
+        let mut world = left(start);
+        let mut told = settings();
+        told.zones.remove(&world.volumes[0].zone).unwrap();
+        for _ in 0..30 {
+            pass_under(&told, &mut world, &mut 0, (None, false));
+            world.tick();
+        }
+        assert_eq!(machines(&world).last(), Some(&("3", InstanceState::Running)));
+    }
+}
