@@ -3,14 +3,14 @@
 
 use cloud::{Instance, InstanceId, Volume};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use resources::names;
 
 use super::existing::living;
 use super::machine::is_of;
 use super::{World, disk, workload};
-use crate::{Part, State};
+use crate::{Part, State, pod};
 
 /// How long a disk may take to leave, or to come, before people are told what to do: some minutes more than Kubernetes itself waits.
 const LEAVES_WITHIN: SignedDuration = SignedDuration::from_mins(10);
@@ -39,7 +39,7 @@ pub(super) fn at_the_end(world: &World<'_>, volume: &Volume, part: Part) -> Stat
 pub(super) fn before_it_comes(world: &World<'_>, node: &Node) -> State {
     let text = "waiting for the volume to be attached to the machine".to_owned();
     let pod = world.observed.children.pod.as_deref().filter(|pod| workload::is_on(pod, node));
-    let since = pod.and_then(|pod| pod.metadata.creation_timestamp.as_ref()).map(|made| made.0);
+    let since = pod.and_then(placed_at);
     let is_elsewhere = |volume: &&Volume| {
         let mut others = world.observed.account.instances.iter().filter(|other| !is_of(node, other));
         others.any(|other| has(volume, other))
@@ -49,11 +49,17 @@ pub(super) fn before_it_comes(world: &World<'_>, node: &Node) -> State {
     if disks.is_empty() { not_coming(world, node, since, text) } else { state(world, &disks, since, text) }
 }
 
+/// Since when a pod has its machine. It may have waited long for one that was cordoned, or had no room, and no disk is asked for before.
+fn placed_at(pod: &Pod) -> Option<Timestamp> {
+    let placed = pod::condition(pod, "PodScheduled").and_then(|found| found.last_transition_time.as_ref());
+    Some(placed.or(pod.metadata.creation_timestamp.as_ref())?.0)
+}
+
 /// The same of one that nothing else has. EC2 may refuse it to the machine; or somebody has taken it off there by hand, which Kubernetes
 /// does not notice: by its word the machine has it, so that nobody brings it back.
-fn not_coming(world: &World<'_>, node: &Node, made: Option<Timestamp>, text: String) -> State {
+fn not_coming(world: &World<'_>, node: &Node, placed: Option<Timestamp>, text: String) -> State {
     // It may have been there, and the pod be old.
-    let since = made.zip(begun(world, Part::Attachment)).map(|(made, waits)| made.max(waits));
+    let since = placed.zip(begun(world, Part::Attachment)).map(|(placed, waits)| placed.max(waits));
     let since = since.filter(|since| is_late(world, *since));
     let disk = living(&world.observed.account.volumes).next();
     let Some((since, disk)) = since.zip(disk) else { return State::Running(text) };

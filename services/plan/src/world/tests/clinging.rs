@@ -251,6 +251,26 @@ fn a_disk_that_nobody_asks_for_is_told_with_where_to_look() {
     check_told(planned.state(Part::Attachment), &words.map(str::to_owned));
 }
 
+/// Its Node was cordoned until then, say.
+#[test]
+fn a_disk_is_not_late_for_a_pod_that_was_given_its_machine_a_moment_ago() {
+    let mut world = serving();
+    (world.volumes[0].attachments, world.volumes[0].state) = (Vec::new(), VolumeState::Available);
+    pass(&mut world, &mut 0, None, false);
+    let told = |placed_before: SignedDuration| {
+        let (seen, mut observed) = (world.resource.clone(), world.look());
+        observed.at += SignedDuration::from_mins(30);
+        let placed = Some(Time(observed.at - placed_before));
+        let pod = Arc::make_mut(observed.children.pod.as_mut().unwrap());
+        let mut conditions = pod.status.iter_mut().flat_map(|status| status.conditions.iter_mut().flatten());
+        conditions.find(|found| found.type_ == "PodScheduled").unwrap().last_transition_time = placed;
+        crate::plan(&seen, &validated(&seen), &observed, &settings()).state(Part::Attachment).cloned()
+    };
+    let early = told(SignedDuration::from_mins(9));
+    assert!(matches!(early, Some(State::Running(_))), "{early:?}");
+    check_told(told(SignedDuration::from_mins(10)).as_ref(), &["available".to_owned()]);
+}
+
 /// A machine of others stands behind it, say.
 #[test]
 fn a_firewall_that_ec2_keeps_is_told_with_where_to_look() {
