@@ -7,7 +7,7 @@ use cloud::{IngressRule, PeerRange, Protocol, SecurityGroup};
 use resources::names::port;
 
 use super::{World, held};
-use crate::{Part, Plan, State, Step, build};
+use crate::{Account, Part, Plan, State, Step, build};
 
 /// How many rules for addresses of a family AWS takes of every account in one group. Of some it takes more, and does not say how many.
 const SURE: usize = 60;
@@ -62,14 +62,20 @@ pub(super) fn going(world: &World<'_>, group: &SecurityGroup) -> State {
     ))
 }
 
-/// The group in the operator's VPC. One in another is of no use to a machine that is still to be launched, and one that lives is behind it.
+/// The group in the operator's VPC. One in another is of no use to a machine that is still to be launched, and stays that of one that lives
+/// there. Where none is, the one in the operator's VPC is there and lost its tags, or is still to be made.
 fn found<'a>(world: &World<'a>) -> Option<&'a SecurityGroup> {
     let name = build::security_group_name(&world.validated.subject);
     let account = &world.observed.account;
     let named: Vec<&SecurityGroup> = account.groups.iter().filter(|group| group.name == name).collect();
     let of_use = named.iter().find(|group| group.vpc == world.settings.vpc);
-    let has_machine = account.instances.iter().any(|instance| !instance.state.is_ending());
-    of_use.or_else(|| named.first().filter(|_| has_machine)).copied()
+    of_use.or_else(|| named.iter().find(|group| has_machine(account, &group.vpc))).copied()
+}
+
+/// Whether a machine lives in a VPC, as far as EC2 says where it is.
+fn has_machine(account: &Account, vpc: &str) -> bool {
+    let mut living = account.instances.iter().filter(|instance| !instance.state.is_ending());
+    living.any(|instance| instance.vpc.as_deref().is_none_or(|found| found == vpc))
 }
 
 /// What the rules of a group are not as they should be.

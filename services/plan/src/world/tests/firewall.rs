@@ -154,4 +154,9 @@ fn a_firewall_in_another_vpc_is_of_no_use_to_a_machine_that_is_still_to_come() {
     let mut world = serving();
     "vpc-of-before".clone_into(&mut world.groups[0].vpc);
     assert!(!makes_one(&world), "its machine is behind it");
+    // A machine is in one VPC with its firewall: this one is behind another, which lost its tags and gets them back as it is made.
+    for (vpc, expected) in [("vpc-of-before", false), ("vpc-1", true)] {
+        world.instances[0].vpc = Some(vpc.to_owned());
+        assert_eq!(makes_one(&world), expected, "{vpc}");
+    }
 }
