@@ -51,9 +51,10 @@ pub(crate) fn left_out(resource: &QuestDB, validated: &Validated, observed: &Obs
     let new = validated.config.keys().filter(|key| running.may_not_know(key));
     let (keys, why): (BTreeSet<String>, String) = match observed.listed_keys.as_deref() {
         Some(listed) => {
-            let wrong = violations(validated, &running, listed);
-            let keys = new.filter(|key| meant(key, listed).is_some()).cloned().collect();
-            (keys, format!("{wrong}. That is left out, and all else is carried out: correct the spec"))
+            let wrong: Vec<_> = slips(new, listed).collect();
+            let told = violations(&running, &wrong);
+            let keys = wrong.into_iter().map(|(key, _)| key.clone()).collect();
+            (keys, format!("{told}. That is left out, and all else is carried out: correct the spec"))
         }
         // Which of them are right is not known any more; those wait until it is.
         None => (new.cloned().collect(), as_told(resource)?),
@@ -65,20 +66,30 @@ pub(crate) fn left_out(resource: &QuestDB, validated: &Validated, observed: &Obs
 pub(crate) fn misspelt(validated: &Validated, observed: &Observed) -> Violations {
     let listed = observed.listed_keys.as_deref().filter(|_| validated.goal == Goal::Serve);
     let found = listed.zip(Running::in_force(&observed.children));
-    found.map(|(listed, running)| violations(validated, &running, listed)).unwrap_or_default()
+    let wrong = found.map(|(listed, running)| {
+        let new = validated.config.keys().filter(|key| running.may_not_know(key));
+        violations(&running, &slips(new, listed).collect::<Vec<_>>())
+    });
+    wrong.unwrap_or_default()
 }
 
-fn violations(validated: &Validated, running: &Running, listed: &BTreeSet<String>) -> Violations {
+/// Those of the keys that are misspelt, each with the one that is meant.
+fn slips<'a>(
+    keys: impl Iterator<Item = &'a String>,
+    listed: &'a BTreeSet<String>,
+) -> impl Iterator<Item = (&'a String, &'a String)> {
+    keys.filter_map(move |key| Some((key, meant(key, listed)?)))
+}
+
+fn violations(running: &Running, slips: &[(&String, &String)]) -> Violations {
     let version = running.version();
-    let wrong = |key: &String| {
-        let meant = meant(key, listed)?;
+    let wrong = slips.iter().map(|(key, meant)| {
         let detail = format!(
             "QuestDB {version}, which runs, knows no such key and would not start with it; it knows {meant}"
         );
-        Some(Violation::new(field_of(key), Rule::Unknown, detail))
-    };
-    let new = validated.config.keys().filter(|key| running.may_not_know(key));
-    Violations(new.filter_map(wrong).collect())
+        Violation::new(field_of(key), Rule::Unknown, detail)
+    });
+    Violations(wrong.collect())
 }
 
 /// What was told of this very spec, where keys of it were left out.
