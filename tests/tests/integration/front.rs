@@ -246,8 +246,13 @@ impl Front {
 
     /// From now on applies are held, until the next release.
     pub(crate) fn hold_applies(&self) {
+        self.hold_applies_of(|_| true);
+    }
+
+    /// The same of these applies alone: what was done already and is done again passes, and is not counted as held.
+    pub(crate) fn hold_applies_of(&self, these: impl Fn(&Seen) -> bool + Send + Sync + 'static) {
         self.shared.released.send_replace(false);
-        self.set(|seen| if seen.is_apply() { Act::Hold } else { Act::Pass });
+        self.set(move |seen| if seen.is_apply() && these(seen) { Act::Hold } else { Act::Pass });
     }
 
     /// From now on a write is answered only when watches were told of it: who goes by them never looks, after one of its writes, at
