@@ -23,7 +23,7 @@ pub fn new_volume(validated: &Validated, zone: &str, copy: Option<&VolumeSnapsho
         Some(_) => tags.with(key::QUESTDB, &validated.version),
         None => tags,
     };
-    // Of what a copy holds people have been told.
+    // Of what a copy holds people have been told, whatever the version is like.
     let tags = match copy {
         Some(_) => tags,
         None => tags.with(key::SERVED, NEVER),

@@ -14,7 +14,8 @@ use super::model::World;
 use super::operations::become_;
 use super::runner::settle;
 use crate::fixture::{self, resource, settings, subject, validated};
-use crate::{Part, Plan, Source, State, Step, Unseen, build, is_still_ours, plan};
+use crate::upgrade::NEVER;
+use crate::{Part, Plan, Source, State, Step, Unseen, Validated, build, is_still_ours, plan};
 
 /// A copy of a disk of 30 GiB of a database of the same namespace.
 const COPY: &str = "snap-0123456789abcdef0";
@@ -171,6 +172,23 @@ fn a_copy_of_a_disk_that_is_not_known_to_have_been_restored_names_it_for_what_is
         let disk = build::new_volume(&validated(&resource(1)), "eu-west-1a", Some(copy));
         let expected = (!has_served).then(|| format!("{} {}", copy.id, copy.volume));
         assert_eq!(disk.tags.get(key::UNRESTORED), expected.as_deref(), "it has served: {has_served}");
+    }
+}
+
+/// Of what a copy holds people have been told, also where nobody can tell which versions read it.
+#[test]
+fn of_no_disk_that_is_made_of_a_copy_it_is_said_that_questdb_has_never_begun_on_it() {
+    let copy = copy();
+    for (version, made_of, written, served) in [
+        ("9.3.4", None, None, Some(NEVER)),
+        ("nightly", None, None, Some(NEVER)),
+        ("9.3.4", Some(&copy), Some("9.3.4"), None),
+        ("nightly", Some(&copy), None, None),
+    ] {
+        let wish = Validated { version: version.to_owned(), ..validated(&resource(1)) };
+        let tags = build::new_volume(&wish, "eu-west-1a", made_of).tags;
+        let told = (tags.get(key::QUESTDB), tags.get(key::SERVED));
+        assert_eq!(told, (written, served), "{version}, of a copy: {}", made_of.is_some());
     }
 }
 
