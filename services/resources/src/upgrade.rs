@@ -29,7 +29,8 @@ pub struct UpgradeStatus {
     /// Another image was asked for since: this one may be tried again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub answered: bool,
-    /// The snapshot has everything that was acknowledged: nothing has served since it was taken back.
+    /// Nothing has served since it was taken back: another image may be started on the disk without another snapshot. What was
+    /// acknowledged after this one was begun, until `from` stopped, is on the disk alone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub complete: bool,
     /// Uid of the pod in which the image before was put back. Another pod may have served before anybody looked.

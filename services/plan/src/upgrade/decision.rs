@@ -44,7 +44,7 @@ impl Decision {
         image_of_pod(pod).is_some_and(|image| self.has_taken_back(&image))
     }
 
-    /// Whether it counts that a pod has never served: the copy that was taken before holds everything only then.
+    /// Whether it counts that a pod has never served: only then another image is started without another copy.
     pub(crate) fn rests_on(&self, pod: &Pod) -> bool {
         let record = self.record.as_ref().filter(|record| record.complete);
         record.is_some() && image_of_pod(pod).as_ref() == record.map(|record| &record.from)
