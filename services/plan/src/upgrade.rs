@@ -187,7 +187,10 @@ impl Look<'_> {
                 let (complete, put_back) = if reported.result == UpgradeResult::Running {
                     (written.complete, written.put_back.clone())
                 } else {
-                    (written.complete && reported.complete, reported.put_back.clone())
+                    let complete = written.complete && reported.complete;
+                    // In which pod it was put back is written before it is said.
+                    let seen = reported.put_back.clone().or_else(|| written.put_back.clone());
+                    (complete, seen.filter(|_| complete))
                 };
                 Some(if resumed { reported } else { UpgradeStatus { complete, put_back, ..written } })
             }

@@ -218,6 +218,22 @@ fn what_another_pod_did_meanwhile_is_not_known_of_the_one_that_is_there() {
     assert!(is_started(&world, "9.4.1") && world.snapshots.len() == 1);
 }
 
+/// In which pod it was put back is written before it is said, too.
+#[test]
+fn a_report_that_is_lost_makes_no_other_pod_the_one_that_was_put_back() {
+    let mut world = neither_starts();
+    assert!(world.pod_uid().is_some() && written(&world).put_back == world.pod_uid());
+    let report = world.resource.status.as_mut().unwrap().last_upgrade.as_mut().unwrap();
+    report.put_back = None;
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    pod.metadata.uid = Some("another".to_owned());
+    passes(&mut world, 3);
+    assert!(!last(&world).complete, "the one before may have served");
+    wish_for(&mut world, "9.4.1");
+    passes(&mut world, 20);
+    assert!(is_started(&world, "9.3.4"));
+}
+
 /// A major version that has begun does not start.
 fn stuck_at_10() -> World {
     let mut world = serving();
