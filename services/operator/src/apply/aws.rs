@@ -11,6 +11,10 @@ use super::contention::tags::unless_fought;
 use super::{Pass, destroy, opened};
 use crate::error::Error;
 
+/// How many disks of a database are asked for at most by tokens that EC2 may all remember, for a day: each only once the one before is
+/// gone. What EC2 gives up every time is not asked for without an end.
+const DISKS: u64 = 4;
+
 /// Carries out a step on EC2.
 pub(super) async fn step(pass: &Pass<'_>, step: &Step) -> Result<(), Error> {
     let cloud = &pass.context.cloud;
@@ -172,15 +176,30 @@ async fn create_volume(pass: &Pass<'_>, volume: &NewVolume) -> Result<(), Error>
     if found.iter().any(|volume| !volume.state.is_ending()) {
         return Ok(());
     }
-    // A database has one disk in its life, so its token is always that of generation 1. EC2 may count it in each zone by itself: after a
+    // A database has one disk in its life, so its token is that of number 1, by whatever process it is asked for. Only where EC2 itself
+    // says that this disk is gone the next number is taken, which again gives one disk. EC2 may count it in each zone by itself: after a
     // zone that was given up, it is the look above that a disk which came there after all is found by.
-    let token = ClientToken::new(&subject.cluster, &subject.database, Role::Volume, 1);
-    let made = pass.context.cloud.create_volume(volume, &token).await;
+    let mut number = 1;
+    let made = loop {
+        let token = ClientToken::new(&subject.cluster, &subject.database, Role::Volume, number);
+        let made = pass.context.cloud.create_volume(volume, &token).await;
+        match next_number(number, &made) {
+            Some(next) => number = next,
+            None => break made,
+        }
+    };
     if let Err(AwsError::Capacity { .. }) = &made {
         let what = (Role::Volume, volume.zone.as_str());
         pass.context.memories.exhausted(&subject.uid, what, pass.context.ec2_lag);
     }
     made.map(drop).map_err(|error| not_created(error, &volume.zone))
+}
+
+/// The number of the next disk, where EC2 says that the one of this number is gone, as where it was destroyed before its database begins
+/// anew. Another refusal of the token says nothing of the disk: it may be there.
+fn next_number(number: u64, answer: &Result<Volume, AwsError>) -> Option<u64> {
+    let is_gone = answer.as_ref().is_err_and(is_spent);
+    (is_gone && number < DISKS).then_some(number + 1)
 }
 
 /// Why there is no volume. A failure also where EC2 took the request before and gave the volume up: what is asked for in vain is asked
@@ -297,5 +316,33 @@ mod tests {
             assert!(!expected || error.is_lasting(), "it would be asked for without a pause");
             assert!(!is_spent(&AwsError::IncorrectState { call: call() }), "{words}");
         }
+    }
+
+    /// By which number a disk is asked for last in a pass, and whether there is one then. EC2 says of so many that their disks are gone,
+    /// and this of the next one.
+    fn asked(gone: u64, answer: impl Fn() -> Result<Volume, AwsError>) -> (u64, bool) {
+        let call = || Box::new(cloud::Call::new("CreateVolume", "a resource that is already deleted"));
+        let mut number = 1;
+        loop {
+            let made =
+                if number <= gone { Err(AwsError::ParameterMismatch { call: call() }) } else { answer() };
+            match next_number(number, &made) {
+                Some(next) => number = next,
+                None => return (number, made.is_ok()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_disk_that_is_known_to_be_gone_is_followed_by_one_with_another_token_and_no_other_is() {
+        let made = || Ok(disk(Tags::new()));
+        assert_eq!(asked(0, made), (1, true), "the first one, and every repeat that it answers");
+        assert_eq!(asked(1, made), (2, true), "the first was destroyed by hand");
+        assert_eq!(asked(DISKS - 1, made), (DISKS, true));
+        assert_eq!(asked(DISKS, made), (DISKS, false), "EC2 gives up all of them");
+        let call = |words: &str| Box::new(cloud::Call::new("CreateVolume", words));
+        let other = || Err(AwsError::ParameterMismatch { call: call("the arguments are inconsistent") });
+        let busy = || Err(AwsError::Throttled { retry_after: None, call: call("busy") });
+        assert_eq!((asked(0, other), asked(0, busy)), ((1, false), (1, false)));
     }
 }

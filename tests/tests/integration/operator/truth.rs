@@ -109,6 +109,27 @@ async fn a_replaced_resource_is_the_same_database_and_is_found_again_when_it_goe
     rig.end().await;
 }
 
+/// The annotation, which copies of a resource take along, names the database whose disk was destroyed, and EC2 remembers for a day who
+/// asked for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_begins_anew_on_the_day_on_which_its_disk_was_destroyed_gets_another_disk() {
+    let rig = Rig::new().await;
+    let _operator = rig.start().await;
+    apply(&rig.as_admin(), &plain(&rig, "anew", "Delete")).await.unwrap();
+    let (id, (_, disk)) = (identity(&rig, "anew").await, made(&rig).await);
+    removed(&rig, "anew").await;
+    no_disk(&rig).await;
+
+    let mut again = plain(&rig, "anew", "Delete");
+    again["metadata"]["annotations"] = json!({ names::ADOPTED_ID: id });
+    apply(&rig.as_admin(), &again).await.unwrap();
+    assert_eq!(identity(&rig, "anew").await, id);
+    assert_ne!(made(&rig).await.1, disk);
+    removed(&rig, "anew").await;
+    no_disk(&rig).await;
+    rig.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resource_that_is_made_again_under_its_name_returns_to_the_disk_that_was_kept() {
     let rig = Rig::new().await;
