@@ -4,18 +4,38 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::StatefulSet;
 
-use super::World;
+use super::{World, going};
 use crate::few::few;
-use crate::{Part, references};
+use crate::{Kind, Part, Plan, State, references};
 
 /// How long none may be made before people are told why that may be. A controller that is at work makes it at once, and the next one
 /// takes over sooner from one that died.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 /// What is said from the first look on: the moment of that look follows, and is read again at the next.
 const WAITS: &str = "waiting for the pod to be made since ";
+/// What is said of a StatefulSet that is on its way out although the database is to serve.
+const GOES: &str = "the StatefulSet is being removed, and is made again once it is gone";
+
+/// The StatefulSet, if it is on its way out: its controller makes no pod of it any more.
+pub(super) fn leaving<'a>(world: &World<'a>) -> Option<&'a StatefulSet> {
+    let set = world.observed.children.stateful_set.as_deref();
+    set.filter(|set| set.metadata.deletion_timestamp.is_some())
+}
+
+/// Says who holds a StatefulSet that should have gone by now, whether or not its pod serves.
+pub(super) fn tell_if_held(world: &World<'_>, plan: &mut Plan) {
+    let at = world.observed.at;
+    let held = leaving(world).and_then(|set| going::held(at, Kind::StatefulSet, &set.metadata));
+    if let Some(held) = held {
+        plan.say(Part::Pod, State::Broken(format!("{GOES}; {held}")));
+    }
+}
 
 /// What is waited for while there is no pod.
 pub(super) fn text(world: &World<'_>) -> String {
+    if leaving(world).is_some() {
+        return GOES.to_owned();
+    }
     let waits = format!("{WAITS}{:.0}", since(told(world), world.observed.at));
     if !is_late(world) {
         return waits;

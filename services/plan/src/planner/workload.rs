@@ -35,6 +35,7 @@ pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
 /// StatefulSet, disk on machine, and pod; whether the pod serves what is asked for. While it waits for a move, one that
 /// serves is left as it is.
 pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: bool) -> bool {
+    unmade::tell_if_held(world, plan);
     let pod = world.observed.children.pod.as_deref();
     let at_home = pod.is_some_and(|pod| is_on(pod, node));
     // What would not fit is not written either: the next pod would not start, whatever ends this one.
@@ -265,6 +266,8 @@ fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<Cow<'static, st
     if pod.metadata.deletion_timestamp.is_some() {
         let held = going::held(world.observed.at, Kind::Pod, &pod.metadata).map(|held| format!("; {held}"));
         Some(format!("waiting for QuestDB to stop{}", held.unwrap_or_default()).into())
+    } else if unmade::leaving(world).is_some() {
+        Some("the restart waits: the StatefulSet is being removed, and no pod would be made of it".into())
     } else if !stateful_set.is_some_and(unmade::is_seen) {
         Some("waiting for the StatefulSet's controller to see the change".into())
     } else if !is_told(world) {

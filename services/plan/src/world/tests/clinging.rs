@@ -8,6 +8,7 @@ use cloud::{
     Attachment, AttachmentState, ClientToken, DnsRecord, InstanceId, InstanceState, Role, VolumeState, key,
 };
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,7 +16,7 @@ use resources::{RunState, names};
 
 use super::kubernetes::node;
 use super::model::World;
-use super::operations::{just_moved, on_the_way, paused};
+use super::operations::{change, just_moved, on_the_way, paused};
 use super::oracle::check_end;
 use super::runner::ENOUGH;
 use super::silent::CLOCK;
@@ -172,22 +173,69 @@ fn the_name_that_leads_to_a_machine_of_another_cluster_is_left() {
     assert!(matches!(told, Some(State::Running(_))), "{told:?}");
 }
 
-/// Whoever has put a finalizer on it may have gone away without it.
+/// Somebody has it deleted, and whoever has put a finalizer on it may have gone away without it.
+fn hold(set: &mut Arc<StatefulSet>) {
+    let metadata = &mut Arc::make_mut(set).metadata;
+    metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    metadata.finalizers = Some(vec!["backup.example.com/held".to_owned()]);
+}
+
+/// What is planned so many minutes later.
+fn planned_after(world: &World, minutes: i64) -> Plan {
+    let (seen, mut observed) = (world.resource.clone(), world.look());
+    observed.at = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes);
+    crate::plan(&seen, &validated(&seen), &observed, &settings())
+}
+
 #[test]
 fn a_stateful_set_that_somebody_holds_is_told() {
     let mut world = paused();
     let mut set = serving().children.stateful_set.unwrap();
-    let metadata = &mut Arc::make_mut(&mut set).metadata;
-    metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-    metadata.finalizers = Some(vec!["backup.example.com/held".to_owned()]);
+    hold(&mut set);
     world.children.stateful_set = Some(set);
-    let told = |minutes| {
-        let (seen, mut observed) = (world.resource.clone(), world.look());
-        observed.at = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes);
-        crate::plan(&seen, &validated(&seen), &observed, &settings()).state(Part::PodStop).cloned()
-    };
+    let told = |minutes| planned_after(&world, minutes).state(Part::PodStop).cloned();
     assert!(matches!(told(9), Some(State::Running(_))), "{:?}", told(9));
     check_told(told(10).as_ref(), &["StatefulSet".to_owned(), "backup.example.com/held".to_owned()]);
+}
+
+/// Its pod may stay, as where it was to be let alone (`--cascade=orphan`).
+#[test]
+fn a_stateful_set_that_somebody_holds_is_told_of_a_database_that_is_to_serve() {
+    let words = ["made again once it is gone".to_owned(), "backup.example.com/held".to_owned()];
+    let mut world = serving();
+    hold(world.children.stateful_set.as_mut().unwrap());
+    assert_eq!(planned_after(&world, 9).state(Part::Pod), Some(&State::Done));
+    let planned = planned_after(&world, 10);
+    check_told(planned.state(Part::Pod), &words);
+    assert!(planned.serves, "it serves all the same");
+
+    world.children.pod = None;
+    let early = planned_after(&world, 9).state(Part::Pod).cloned();
+    assert!(matches!(&early, Some(State::Running(text)) if text.contains(&words[0])), "{early:?}");
+    check_told(planned_after(&world, 10).state(Part::Pod), &words);
+}
+
+#[test]
+fn nothing_is_restarted_while_no_pod_would_be_made_of_the_stateful_set() {
+    let mut world = serving();
+    let before = world.pod_uid();
+    change(&mut world, |spec| spec.restart_nonce = Some("now".to_owned()));
+    let mut planned = Plan::default();
+    for _ in 0..10 {
+        hold(world.children.stateful_set.as_mut().unwrap());
+        planned = pass(&mut world, &mut 0, None, false);
+        world.tick();
+        let pod = world.children.pod.as_ref().unwrap();
+        assert!(pod.metadata.deletion_timestamp.is_none() && world.pod_uid() == before);
+    }
+    let told = planned.state(Part::Pod);
+    assert!(matches!(told, Some(State::Running(text)) if text.contains("no pod would be made")), "{told:?}");
+
+    let metadata = &mut Arc::make_mut(world.children.stateful_set.as_mut().unwrap()).metadata;
+    (metadata.deletion_timestamp, metadata.finalizers) = (None, None);
+    settle(&mut world, None, false);
+    check_end(&world, "it is restarted in the end");
+    assert_ne!(world.pod_uid(), before);
 }
 
 #[test]
