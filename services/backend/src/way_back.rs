@@ -23,7 +23,8 @@ pub(crate) async fn desired(
         let held = transaction.base(locked).await?;
         let before = transaction.before(locked, position).await?;
         let [held, before] = [&held, &before].map(|state| state.as_ref().unwrap_or(&good));
-        return Ok(go_back(&good, held, (before, &locked.desired)));
+        let disk = transaction.disk(locked).await?;
+        return Ok(go_back(&good, held, (before, &locked.desired), disk));
     }
     // Of a cluster of which nothing is known, silence is no proof: a machine may have been found meanwhile, and have served.
     let evidence = Evidence {

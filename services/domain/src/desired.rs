@@ -92,7 +92,7 @@ pub struct Compute {
 /// The volume of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storage {
-    /// Size in GiB; only ever grows.
+    /// Size in GiB; it grows, or is taken back to no less than the disk has.
     pub size_gib: u32,
     /// EBS volume type.
     pub volume_type: VolumeType,

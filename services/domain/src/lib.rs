@@ -7,6 +7,7 @@ pub mod catalogue;
 pub mod cluster;
 pub mod credentials;
 pub mod desired;
+pub mod disk;
 pub mod dry_run;
 pub mod id;
 pub mod lifecycle;
@@ -19,6 +20,7 @@ pub mod violation;
 
 pub use cluster::{Cluster, ClusterState};
 pub use desired::{Compute, DeletionPolicy, Desired, Exposure, Network, RunState, Storage, VolumeType};
+pub use disk::Disk;
 pub use id::{ClusterId, DatabaseId, DatabaseName, InstructionId, OperationId, TenantId};
 pub use operation::{Operation, OperationKind, OperationState};
 pub use position::Position;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::catalogue;
 use crate::desired::{DeletionPolicy, Desired, Exposure, RunState, VolumeType, words};
+use crate::disk::Disk;
 use crate::operation::{OperationKind, OperationState};
 
 /// The code of an operation whose time ran out. Every other code means that its state was refused.
@@ -230,16 +231,16 @@ pub fn without_good_state(asked: &Desired, evidence: Evidence) -> Desired {
 }
 
 /// The last good state again, but for what cannot go back of `held`, the newest state that was not refused: a volume that
-/// may have grown to its size stays so large, and a restart that may have been done is not followed by another one. Nor does
-/// anything go back by which data is safer than it was, be it of `asked`, the state that failed: of the deletion policies the
-/// most careful one stays, and a protection stays on while there is something to protect. Of the run state only what failed
-/// itself changed is taken back: it is that of `before`, the newest state before `asked` that was not refused. A verb that was
-/// passed by was asked for all the same.
-pub fn go_back(good: &Desired, held: &Desired, (before, asked): (&Desired, &Desired)) -> Desired {
+/// may have grown to its size stays so large, as far as is told of the `disk`, and a restart that may have been done is not
+/// followed by another one. Nor does anything go back by which data is safer than it was, be it of `asked`, the state that
+/// failed: of the deletion policies the most careful one stays, and a protection stays on while there is something to protect.
+/// Of the run state only what failed itself changed is taken back: it is that of `before`, the newest state before `asked` that
+/// was not refused. A verb that was passed by was asked for all the same.
+pub fn go_back(good: &Desired, held: &Desired, (before, asked): (&Desired, &Desired), disk: Disk) -> Desired {
     let mut next = good.clone();
     next.run_state = before.run_state;
     next.restart_nonce.clone_from(&held.restart_nonce);
-    next.storage.size_gib = good.storage.size_gib.max(held.storage.size_gib);
+    next.storage.size_gib = good.storage.size_gib.max(disk.least(held.storage.size_gib));
     next.as_careful_as(held).as_careful_as(asked)
 }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use crate::catalogue::{self, Offer};
 use crate::cluster::Cluster;
 use crate::desired::{Compute, DeletionPolicy, Desired, Exposure, Network, RunState, Storage, VolumeType};
+use crate::disk::Disk;
 use crate::id::{DatabaseId, DatabaseName};
 use crate::recovery::OnFailure;
 use crate::violation::{Rule, Violation, Violations, reference_token};
@@ -126,8 +127,8 @@ impl Change {
     }
 
     /// The desired state that follows `current`; equal to it when nothing changes. Whatever the database has may stay, be it
-    /// on offer no more.
-    pub fn apply(&self, current: &Desired, offer: &Offer) -> Result<Desired, Violations> {
+    /// on offer no more. How small its disk may be asked for depends on what is told of that.
+    pub fn apply(&self, current: &Desired, disk: Disk, offer: &Offer) -> Result<Desired, Violations> {
         let mut wrong = Violations::default();
         if matches!(current.run_state, RunState::Deleted | RunState::Purged) {
             wrong.push(Violation::new(
@@ -143,14 +144,7 @@ impl Change {
             let types = offer.instance_types();
             wrong.0.extend(types.refusal("/compute/instance_type", &fields.instance_type));
         }
-        if fields.storage.size_gib < current.storage.size_gib {
-            let size = current.storage.size_gib;
-            wrong.push(Violation::new(
-                "/storage/size_gib",
-                Rule::Shrinks,
-                format!("can only grow: it is {size} GiB now"),
-            ));
-        }
+        wrong.0.extend(shrinks(fields.storage.size_gib, current.storage.size_gib, disk));
         wrong.into_result()?;
         let mut next = current.clone();
         next.version = fields.version;
@@ -261,6 +255,20 @@ impl Fields {
             deletion_protection: desired.deletion_protection,
         }
     }
+}
+
+/// What is wrong with a size that is wished for where `now` is asked for, if it is too small.
+fn shrinks(wish: u32, now: u32, disk: Disk) -> Option<Violation> {
+    let least = disk.least(now);
+    if wish >= least {
+        return None;
+    }
+    let detail = if least < now {
+        format!("can be taken back to no less than {least} GiB, which the disk has or is being given")
+    } else {
+        format!("can only grow: it is {now} GiB now")
+    };
+    Some(Violation::new("/storage/size_gib", Rule::Shrinks, detail))
 }
 
 fn word<T: Copy + std::fmt::Display>(

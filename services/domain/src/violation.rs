@@ -17,7 +17,7 @@ pub enum Rule {
     UnknownField,
     /// The field cannot change any more.
     Immutable,
-    /// The size can only grow.
+    /// The size is less than can be asked for: no disk shrinks.
     Shrinks,
     /// The value clashes with another one.
     Conflict,

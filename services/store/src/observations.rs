@@ -6,7 +6,7 @@
 //! what an observer that slept says of the former one, or what comes again, is refused although its position is higher.
 
 use domain::operation::StepState;
-use domain::{ClusterId, DatabaseId, Position};
+use domain::{ClusterId, DatabaseId, Disk, Position};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -248,16 +248,24 @@ pub(crate) async fn standing(
 }
 
 /// What a cluster is seen to hold of a database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Held {
     /// The position of its resource, if that is one.
     pub(crate) position: Option<Position>,
-    /// The size in GiB of its volume, or the one that its resource asks for where that is larger.
-    pub(crate) size_gib: Option<u32>,
+    /// What is told of its disk.
+    pub(crate) disk: Disk,
 }
 
-/// The size below which nothing can be asked for, as a JSON number: the API server refuses a resource that asks for less,
-/// and a volume cannot shrink. Null where nobody told.
+#[derive(sqlx::FromRow)]
+struct HeldRow {
+    epoch: i64,
+    seq: i64,
+    has: Option<i64>,
+    asked: Option<i64>,
+    changing: bool,
+}
+
+/// The largest size that is shown of a volume, as a JSON number: what it has, or what its resource asks for. Null where nobody told.
 macro_rules! held_size {
     ($body:literal) => {
         concat!("greatest(", $body, " -> 'volume_size_gib', ", $body, " -> 'asked_size_gib')")
@@ -265,22 +273,30 @@ macro_rules! held_size {
 }
 pub(crate) use held_size;
 
-/// What the cluster holds of a database, as far as anybody has told. Beside sizes and the content carried out no field of the
-/// body is read here.
-pub(crate) async fn held(connection: &mut PgConnection, database: DatabaseId) -> Result<Option<Held>, Error> {
-    let row: Option<(i64, i64, Option<i64>)> = sqlx::query_as(concat!(
-        "select epoch, seq, ",
-        held_size!("body"),
-        "::bigint from observations where database_id = $1 and present",
-    ))
+/// What the cluster holds of a database, as far as anybody has told; nothing where nobody did. Beside what is said of the disk and the
+/// content carried out no field of the body is read here.
+pub(crate) async fn held(connection: &mut PgConnection, database: DatabaseId) -> Result<Held, Error> {
+    let row: Option<HeldRow> = sqlx::query_as(
+        "select epoch, seq, (body -> 'volume_size_gib')::bigint as has, (body -> 'asked_size_gib')::bigint as asked, \
+         coalesce(jsonb_path_exists(body, '$.conditions[*] ? (@.type == \"VolumeResizing\" && @.status == \"True\")'), false) \
+         as changing from observations where database_id = $1 and present",
+    )
     .bind(database.uuid())
     .fetch_optional(connection)
     .await
     .map_err(Error::from_sqlx)?;
-    Ok(row.map(|(epoch, seq, size)| Held {
-        position: Some(Position { epoch, seq }).filter(|position| position.is_valid()),
-        size_gib: size.and_then(|size| u32::try_from(size).ok()),
-    }))
+    Ok(row.map(Held::from).unwrap_or_default())
+}
+
+impl From<HeldRow> for Held {
+    fn from(row: HeldRow) -> Self {
+        let HeldRow { epoch, seq, has, asked, changing } = row;
+        let [has, asked] = [has, asked].map(|size| size.and_then(|size| u32::try_from(size).ok()));
+        Self {
+            position: Some(Position { epoch, seq }).filter(|position| position.is_valid()),
+            disk: Disk { has, asked, changing },
+        }
+    }
 }
 
 impl Body {

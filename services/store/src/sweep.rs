@@ -87,8 +87,8 @@ pub struct Subject {
     pub letters: Letters,
     /// The removal of its tombstone was asked for.
     pub burying: bool,
-    /// Its cluster holds a larger volume, or asks for one, than the state that should be, and no operation is open that
-    /// could take that back.
+    /// Its cluster holds a larger volume, or asks for one, than the state that should be, and nothing is to come any more that
+    /// could take that back: no operation of it is open, or failed without what follows.
     pub outgrown: bool,
 }
 
@@ -186,7 +186,9 @@ pub const SUBJECTS: &str = concat!(
      coalesce(d.desired #> '{storage,size_gib}' < ",
     held_size!("s.body"),
     " and s.present, false) and not exists (select from operations o where o.database_id = d.id \
-     and o.epoch = d.epoch and o.seq = d.seq and o.ended_at is null) as outgrown \
+     and o.epoch = d.epoch and o.seq = d.seq and o.ended_at is null) \
+     and not exists (select from operations o where o.database_id = d.id \
+     and o.epoch = d.epoch and o.seq = d.seq and o.state = 'failed' and o.settled_at is null) as outgrown \
      from page join databases d on d.id = page.id left join observations s on s.database_id = d.id \
      left join parked_instructions p on p.database_id = d.id \
      left join tombstones t on t.database_id = d.id order by d.id"

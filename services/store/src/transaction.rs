@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use domain::{ClusterId, DatabaseId, Desired, OnFailure, OperationId, OperationKind, Position, TenantId};
+use domain::{
+    ClusterId, DatabaseId, Desired, Disk, OnFailure, OperationId, OperationKind, Position, TenantId,
+};
 use sqlx::Postgres;
 
 use crate::mint::{self, Place};
-use crate::observations::{self, Held};
-use crate::{Database, Error, Store};
+use crate::{Database, Error, Store, observations};
 
 /// A transaction that is rolled back unless committed.
 #[derive(Debug)]
@@ -89,41 +90,46 @@ impl Transaction {
         mint::write(&mut self.inner, Place::New(new), Position::FIRST, &mint).await
     }
 
-    /// Mints the next desired state of a locked database.
-    ///
-    /// A volume that was seen enters the desired state here: from then on its absence is an alarm, and the size that it
-    /// has, or is growing to, is the least that is asked for. Where the cluster is known to hold what was never minted (rows
-    /// were lost), the new state stands above that too.
-    pub async fn change(&mut self, locked: &Database, mint: Mint) -> Result<Minted, Error> {
-        let held = observations::held(&mut self.inner, locked.id).await?;
-        let ahead = held.and_then(|held| held.position).filter(|held| *held > locked.position);
-        let position = match ahead {
-            Some(ahead) => locked.position.above(ahead),
-            None => locked.position.next(),
-        };
-        self.mint(locked, position.ok_or(Error::Exhausted)?, held, mint).await
+    /// What its cluster tells of the disk of a locked database.
+    pub async fn disk(&mut self, locked: &Database) -> Result<Disk, Error> {
+        Ok(observations::held(&mut self.inner, locked.id).await?.disk)
     }
 
-    /// Mints a desired state of a locked database above `held`, which its cluster holds although it was never minted:
-    /// rows were lost, and what is left of them wins.
-    pub async fn repair(&mut self, locked: &Database, held: Position, mint: Mint) -> Result<Minted, Error> {
-        let position = locked.position.above(held).ok_or(Error::Exhausted)?;
+    /// Mints the next desired state of a locked database.
+    ///
+    /// A volume that was seen enters the desired state here: from then on its absence is an alarm, and the size that it has is
+    /// the least that is asked for. Where the cluster is known to hold what was never minted (rows were lost), the new state
+    /// stands above that too, and asks for no less than that does.
+    pub async fn change(&mut self, locked: &Database, mint: Mint) -> Result<Minted, Error> {
         let held = observations::held(&mut self.inner, locked.id).await?;
-        self.mint(locked, position, held, mint).await
+        let size = mint.desired.storage.size_gib;
+        let (position, size) = match held.position.filter(|held| *held > locked.position) {
+            Some(ahead) => (locked.position.above(ahead), held.disk.certain(size)),
+            None => (locked.position.next(), held.disk.raised(size)),
+        };
+        self.mint(locked, position.ok_or(Error::Exhausted)?, size, mint).await
+    }
+
+    /// Mints a desired state of a locked database once more, no smaller than anything that its cluster shows, so that it is not
+    /// refused for its size. It stands above `held`, too, which the cluster holds, although that was never minted: rows were lost,
+    /// and what is left of them wins.
+    pub async fn repair(&mut self, locked: &Database, held: Position, mint: Mint) -> Result<Minted, Error> {
+        let above = if held > locked.position { locked.position.above(held) } else { locked.position.next() };
+        let position = above.ok_or(Error::Exhausted)?;
+        let size = self.disk(locked).await?.certain(mint.desired.storage.size_gib);
+        self.mint(locked, position, size, mint).await
     }
 
     async fn mint(
         &mut self,
         locked: &Database,
         position: Position,
-        held: Option<Held>,
+        size_gib: u32,
         mut mint: Mint,
     ) -> Result<Minted, Error> {
         let storage = &mut mint.desired.storage;
         storage.provisioned |= locked.provisioned || locked.desired.storage.provisioned;
-        // A volume cannot shrink, and the attempt would be refused: rows may be lost that knew how it grew.
-        let size_gib = held.and_then(|held| held.size_gib).unwrap_or(0);
-        storage.size_gib = storage.size_gib.max(size_gib);
+        storage.size_gib = size_gib;
         mint::write(&mut self.inner, Place::Locked(locked), position, &mint).await
     }
 }

@@ -25,6 +25,7 @@ mod outbox;
 mod plain;
 mod programs;
 mod schema;
+mod sizes;
 mod states;
 mod sweep;
 mod walks;

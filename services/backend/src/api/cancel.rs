@@ -36,10 +36,11 @@ pub(crate) async fn act(
 /// Cancel an operation
 ///
 /// Only the newest operation of a database, and only while it is under way. A new database is taken back; a changed one
-/// returns to its last good state, but keeps a deletion policy or a protection by which its data is safer, and a pause, a
-/// resume or a deletion that was asked for before. That is an operation of its own, which the answer holds and which names
-/// the cancelled one in `reverts`; the cancelled one is `superseded` by it at once. A deletion or a restart is not cancelled,
-/// nor is what takes back another operation. The same `Idempotency-Key` is answered the same for at least 24 hours.
+/// returns to its last good state, but keeps a size that its disk may have, a deletion policy or a protection by which its
+/// data is safer, and a pause, a resume or a deletion that was asked for before. That is an operation of its own, which the
+/// answer holds and which names the cancelled one in `reverts`; the cancelled one is `superseded` by it at once. A deletion or
+/// a restart is not cancelled, nor is what takes back another operation. The same `Idempotency-Key` is answered the same for
+/// at least 24 hours.
 #[utoipa::path(
     post,
     path = "/v1/operations/{id}:cancel",

@@ -124,7 +124,7 @@ pub fn judge(subject: &Subject, listing: Option<&Listing>, rules: &Rules) -> Jud
         }
         None => Divergence::Missing,
     };
-    // It was refused, and would be for ever: a volume cannot shrink. Minted once more it asks for what is there by now.
+    // It was refused, and would be for ever: a volume cannot shrink. Minted once more it asks for what is there, or is asked for, by now.
     if subject.outgrown && subject.letters == Letters::This {
         return Judgement { diverged: Some(diverged), act: Act::Repair };
     }

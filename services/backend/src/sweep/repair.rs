@@ -14,9 +14,9 @@ const REPAIR: Duration = Duration::from_hours(1);
 /// What is told of a state that was never minted.
 const AHEAD: &str =
     "the cluster held a state that was never minted, so rows were lost: what is left was minted above it";
-/// What is told of a state that asked for a smaller volume than there is.
-const OUTGROWN: &str = "the state was refused, because the volume is larger by now than it asks for, so rows were lost: it was \
-                        minted again with the size that is there";
+/// What is told of a state that asked for a smaller volume than there is, or is asked for.
+const OUTGROWN: &str = "a state was refused that asks for a smaller volume than there is, or than its resource asks for: it was \
+                        minted again with the larger size";
 
 impl Sweep {
     /// Repairs one database. Only what would stop all the others too ends the turn.
@@ -53,11 +53,7 @@ impl Sweep {
         if !ahead && locked.position != judged {
             return Ok(false);
         }
-        let minted = if ahead {
-            transaction.repair(&locked, held, again(&locked)).await?
-        } else {
-            transaction.change(&locked, again(&locked)).await?
-        };
+        let minted = transaction.repair(&locked, held, again(&locked)).await?;
         let entry = Audit {
             tenant: Some(locked.tenant.clone()),
             principal: ACTOR.to_owned(),
@@ -74,16 +70,19 @@ impl Sweep {
         };
         transaction.audit(&entry).await?;
         transaction.commit().await?;
-        self.metrics.repaired.inc();
-        tracing::error!(
-            db.id = %database,
-            cluster.name = %locked.cluster,
-            db.held = %held,
-            db.position = %minted.position,
-            "{}",
-            if ahead { AHEAD } else { OUTGROWN }
-        );
+        self.tell(&locked, held, minted.position);
         Ok(true)
+    }
+
+    /// Only what was ahead is counted, which tells that rows were lost: a size is refused also where the disk grew while it was taken back.
+    fn tell(&self, locked: &Database, held: Position, minted: Position) {
+        let (database, cluster) = (locked.id, &locked.cluster);
+        if held > locked.position {
+            self.metrics.repaired.inc();
+            tracing::error!(db.id = %database, cluster.name = %cluster, db.held = %held, db.position = %minted, "{AHEAD}");
+        } else {
+            tracing::warn!(db.id = %database, cluster.name = %cluster, db.held = %held, db.position = %minted, "{OUTGROWN}");
+        }
     }
 }
 

@@ -27,6 +27,9 @@ const fn older(subject: Subject) -> Subject {
     Subject { newest: false, ..subject }
 }
 
+/// A disk of which nobody told anything.
+const UNTOLD: Disk = Disk { has: None, asked: None, changing: false };
+
 fn desired() -> Desired {
     Desired {
         name: "trades".parse().unwrap(),
@@ -167,12 +170,12 @@ fn going_back_takes_no_protection_away() {
         (&protected, &open, true),
         (&protected, &protected, true),
     ] {
-        assert_eq!(go_back(good, held, (good, good)).deletion_protection, expected);
-        let asked = go_back(good, good, (good, held));
+        assert_eq!(go_back(good, held, (good, good), UNTOLD).deletion_protection, expected);
+        let asked = go_back(good, good, (good, held), UNTOLD);
         assert_eq!(asked.deletion_protection, expected, "asked for, and refused");
     }
     let gone = Desired { run_state: RunState::Deleted, ..desired() };
-    assert!(!go_back(&gone, &protected, (&gone, &protected)).contradicts_itself());
+    assert!(!go_back(&gone, &protected, (&gone, &protected), UNTOLD).contradicts_itself());
 }
 
 #[test]
@@ -192,7 +195,7 @@ fn going_back_keeps_the_policy_that_keeps_most() {
     ] {
         let (good, other) = (with(good), with(other));
         for (held, asked) in [(&other, &good), (&good, &other)] {
-            let back = go_back(&good, held, (&good, asked));
+            let back = go_back(&good, held, (&good, asked), UNTOLD);
             assert_eq!(back, with(expected), "{good:?} {other:?}");
         }
     }
@@ -234,12 +237,30 @@ fn going_back_keeps_the_size_that_may_be_there() {
     let (mut good, mut held) = (desired(), desired());
     good.config.clear();
     held.storage.size_gib = 500;
-    let back = go_back(&good, &held, (&good, &held));
+    let back = go_back(&good, &held, (&good, &held), UNTOLD);
     assert_eq!(back.storage.size_gib, 500);
     good.storage.size_gib = 500;
     assert_eq!(back, good, "everything else is the good state's");
     held.storage.size_gib = 50;
-    assert_eq!(go_back(&good, &held, (&good, &held)), good);
+    assert_eq!(go_back(&good, &held, (&good, &held), UNTOLD), good);
+}
+
+#[test]
+fn going_back_keeps_no_size_that_the_disk_neither_has_nor_is_being_given() {
+    let (mut good, mut held) = (desired(), desired());
+    (good.storage.size_gib, held.storage.size_gib) = (50, 5_000);
+    let told = Disk { has: Some(50), asked: Some(5_000), changing: false };
+    for (disk, expected) in [
+        (told, 50),
+        (Disk { has: Some(80), ..told }, 80),
+        (Disk { has: Some(5_000), ..told }, 5_000),
+        (Disk { changing: true, ..told }, 5_000),
+        (Disk { has: None, ..told }, 5_000),
+        (Disk { has: Some(20), ..told }, 50),
+    ] {
+        let back = go_back(&good, &held, (&good, &held), disk);
+        assert_eq!(back.storage.size_gib, expected, "{disk:?}");
+    }
 }
 
 #[test]
@@ -258,7 +279,7 @@ fn of_the_run_state_only_what_failed_itself_is_taken_back() {
     for (good, before, asked) in table {
         let states = [good, before, asked].map(|run_state| Desired { run_state, ..desired() });
         let [good, before, asked] = &states;
-        assert_eq!(go_back(good, asked, (before, asked)), *before, "{good:?} {asked:?}");
+        assert_eq!(go_back(good, asked, (before, asked), UNTOLD), *before, "{good:?} {asked:?}");
     }
 }
 
@@ -266,7 +287,7 @@ fn of_the_run_state_only_what_failed_itself_is_taken_back() {
 fn going_back_does_not_restart_again() {
     let (good, mut held) = (desired(), desired());
     held.restart_nonce = Some("2".to_owned());
-    let back = go_back(&good, &held, (&good, &held));
+    let back = go_back(&good, &held, (&good, &held), UNTOLD);
     assert_eq!(back, held, "a restart that may have been done stays done");
 }
 

@@ -11,6 +11,9 @@ fn offer() -> Offer {
     Offer::default()
 }
 
+/// A disk of which nobody told anything.
+const UNTOLD: Disk = Disk { has: None, asked: None, changing: false };
+
 fn desired() -> Desired {
     let cluster = Cluster {
         id: "eu-west-1".parse().unwrap(),
@@ -120,18 +123,55 @@ fn a_key_of_questdb_may_have_capitals() {
 fn sizes_only_grow() {
     let current = desired();
     let shrink = Change { size_gib: Some(20), ..Change::default() };
-    assert_eq!(shrink.apply(&current, &offer()).unwrap_err().0[0].rule, Rule::Shrinks);
+    assert_eq!(shrink.apply(&current, UNTOLD, &offer()).unwrap_err().0[0].rule, Rule::Shrinks);
     let grow = Change { size_gib: Some(100), ..Change::default() };
-    assert_eq!(grow.apply(&current, &offer()).unwrap().storage.size_gib, 100);
+    assert_eq!(grow.apply(&current, UNTOLD, &offer()).unwrap().storage.size_gib, 100);
+}
+
+#[test]
+fn a_size_that_is_not_carried_out_is_taken_back_and_the_least_one_is_named() {
+    let mut current = desired();
+    current.storage.size_gib = 5_000;
+    let told = Disk { has: Some(60), asked: Some(5_000), changing: false };
+    let getting = |asked| Disk { asked: Some(asked), changing: true, ..told };
+    for (disk, size, refused) in [
+        (UNTOLD, 4_999, Some("can only grow: it is 5000 GiB now")),
+        (UNTOLD, 5_000, None),
+        (told, 59, Some("can be taken back to no less than 60 GiB, which the disk has or is being given")),
+        (told, 60, None),
+        (told, 500, None),
+        (told, 5_001, None),
+        (getting(5_000), 500, Some("can only grow: it is 5000 GiB now")),
+        (
+            getting(80),
+            79,
+            Some("can be taken back to no less than 80 GiB, which the disk has or is being given"),
+        ),
+        (getting(80), 80, None),
+    ] {
+        let change = Change { size_gib: Some(size), ..Change::default() };
+        let wrong = change.apply(&current, disk, &offer()).map(|next| {
+            assert_eq!(i64::from(next.storage.size_gib), size, "{disk:?}");
+        });
+        let wrong = wrong.err().map(|mut wrong| wrong.0.remove(0)).map(|one| (one.rule, one.detail));
+        assert_eq!(wrong, refused.map(|detail| (Rule::Shrinks, detail.to_owned())), "{size}, {disk:?}");
+        let other = Change { iops: Some(4_000), ..Change::default() };
+        assert_eq!(other.apply(&current, disk, &offer()).unwrap().storage.size_gib, 5_000, "it stays");
+    }
 }
 
 #[test]
 fn a_disk_that_was_allowed_once_is_in_the_way_of_no_other_change() {
     let mut current = desired();
     current.storage.throughput = 2_000;
-    assert!(Change { config: Some(BTreeMap::new()), ..Change::default() }.apply(&current, &offer()).is_ok());
-    assert!(Change { iops: Some(8_000), ..Change::default() }.apply(&current, &offer()).is_ok());
-    let slower = Change { iops: Some(7_999), ..Change::default() }.apply(&current, &offer()).unwrap_err();
+    assert!(
+        Change { config: Some(BTreeMap::new()), ..Change::default() }
+            .apply(&current, UNTOLD, &offer())
+            .is_ok()
+    );
+    assert!(Change { iops: Some(8_000), ..Change::default() }.apply(&current, UNTOLD, &offer()).is_ok());
+    let slower =
+        Change { iops: Some(7_999), ..Change::default() }.apply(&current, UNTOLD, &offer()).unwrap_err();
     assert_eq!(slower.0[0].pointer, "/storage/throughput");
 }
 
@@ -139,11 +179,11 @@ fn a_disk_that_was_allowed_once_is_in_the_way_of_no_other_change() {
 fn a_living_database_may_have_another_machine_and_version_but_no_older_major_one() {
     let mut current = desired();
     let machine = Change { instance_type: Some("m7i.xlarge".to_owned()), ..Change::default() };
-    assert_eq!(machine.apply(&current, &offer()).unwrap().compute.instance_type, "m7i.xlarge");
+    assert_eq!(machine.apply(&current, UNTOLD, &offer()).unwrap().compute.instance_type, "m7i.xlarge");
     let older = Change { version: Some("9.3.4".to_owned()), ..Change::default() };
     for (now, expected) in [("9.3.5", None), ("10.0.1", Some(("/version".to_owned(), Rule::Conflict)))] {
         current.version = now.to_owned();
-        let wrong = older.apply(&current, &offer()).err().map(|mut wrong| wrong.0.remove(0));
+        let wrong = older.apply(&current, UNTOLD, &offer()).err().map(|mut wrong| wrong.0.remove(0));
         assert_eq!(wrong.map(|wrong| (wrong.pointer, wrong.rule)), expected, "from {now}");
     }
 }
@@ -172,7 +212,7 @@ fn a_machine_is_one_of_those_on_offer_or_the_one_that_is_there() {
         if let Some(wrong) = create.err() {
             told(&wrong);
         }
-        let change = wish(kind).apply(&current, &offer);
+        let change = wish(kind).apply(&current, UNTOLD, &offer);
         assert_eq!(change.is_ok(), changed, "{kind:?}");
         if let Some(wrong) = change.err() {
             told(&wrong);
@@ -202,7 +242,8 @@ fn a_version_is_one_of_those_on_offer_or_the_one_that_is_there() {
         let create = Create { change: wish(version), ..good() }.validate(&offer);
         let create = create.map(|valid| valid.fields.version).map_err(told);
         assert_eq!(create, new.map(str::to_owned), "{version:?}");
-        let change = wish(version).apply(&current, &offer).map(|desired| desired.version).map_err(told);
+        let change =
+            wish(version).apply(&current, UNTOLD, &offer).map(|desired| desired.version).map_err(told);
         assert_eq!(change, changed.map(str::to_owned), "{version:?}");
     }
 }
@@ -213,7 +254,7 @@ fn a_protection_is_put_on_and_off_and_stays_otherwise() {
     let mut current = desired();
     assert!(!current.deletion_protection, "only who asks for it has it");
     for (wish, expected) in [(Some(true), true), (None, true), (Some(false), false), (None, false)] {
-        current = change(wish).apply(&current, &offer()).unwrap();
+        current = change(wish).apply(&current, UNTOLD, &offer()).unwrap();
         assert_eq!(current.deletion_protection, expected, "{wish:?}");
     }
 }
@@ -221,14 +262,14 @@ fn a_protection_is_put_on_and_off_and_stays_otherwise() {
 #[test]
 fn an_empty_change_changes_nothing() {
     let current = desired();
-    assert_eq!(Change::default().apply(&current, &offer()).unwrap(), current);
+    assert_eq!(Change::default().apply(&current, UNTOLD, &offer()).unwrap(), current);
 }
 
 #[test]
 fn the_deleted_do_not_change() {
     let mut current = desired();
     current.run_state = RunState::Deleted;
-    assert_eq!(Change::default().apply(&current, &offer()).unwrap_err().0[0].rule, Rule::Conflict);
+    assert_eq!(Change::default().apply(&current, UNTOLD, &offer()).unwrap_err().0[0].rule, Rule::Conflict);
 }
 
 #[test]
@@ -258,13 +299,13 @@ fn a_public_database_names_who_may_come_in() {
         (&public, wish(Some("public"), None), true),
     ] {
         let expected = if good { Ok(()) } else { refused.clone() };
-        assert_eq!(change.apply(current, &offer()).map(drop).map_err(told), expected, "{change:?}");
+        assert_eq!(change.apply(current, UNTOLD, &offer()).map(drop).map_err(told), expected, "{change:?}");
     }
     let create = Create { change: wish(Some("public"), None), ..good() };
     assert_eq!(create.validate(&offer()).map(drop).map_err(told), refused);
     // As it could be asked for once.
     public.network.allowed_cidrs.clear();
-    assert!(Change { size_gib: Some(100), ..Change::default() }.apply(&public, &offer()).is_ok());
+    assert!(Change { size_gib: Some(100), ..Change::default() }.apply(&public, UNTOLD, &offer()).is_ok());
 }
 
 #[test]
@@ -275,7 +316,7 @@ fn a_key_that_belongs_to_slipway_by_now_may_stay_and_not_change() {
         let mut config = current.config.clone();
         config.insert(key.to_owned(), value.to_owned());
         let change = Change { config: Some(config), ..Change::default() };
-        change.apply(&current, &offer()).map_err(|wrong| wrong.0[0].pointer.clone())
+        change.apply(&current, UNTOLD, &offer()).map_err(|wrong| wrong.0[0].pointer.clone())
     };
     let kept = change("cairo.other", "1").unwrap();
     assert_eq!(kept.config.get("pg.user.of.before").map(String::as_str), Some("7"));

@@ -55,7 +55,8 @@ pub struct UpdateDatabase {
     /// The machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute: Option<ComputeWish>,
-    /// The volume; its size only grows.
+    /// The volume. A size that was not carried out can be taken back to no less than the disk has (`observed.volume_size_gib`)
+    /// or is being given; beside that it only grows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageWish>,
     /// All keys of server.conf; replaces what was there.

@@ -20,6 +20,7 @@ mod history;
 mod placement;
 mod purge;
 mod refusals;
+mod sizes;
 mod states;
 mod storm;
 

@@ -245,6 +245,16 @@ fn sized(has: u32, asked: u32) -> ::store::Body {
     .into()
 }
 
+/// A state was refused, and whoever tells the operation of it has not done so yet.
+async fn refused(app: &App, made: &Value, Position { epoch, seq }: Position) {
+    let letter = format!(
+        "insert into dead_letters (topic, kafka_partition, kafka_offset, headers, database_id, cluster_id, code, message, \
+         consumer, epoch, seq) values ('instructions', 0, 7, '[]', '{}', 'eu', 'invalid', 'can only grow', 'p', {epoch}, {seq})",
+        id(made)
+    );
+    app.ask(&letter).await;
+}
+
 /// After lost rows gossip is read again from its middle: what is minted on old news is refused when newer news tell of
 /// more.
 #[tokio::test]
@@ -261,23 +271,48 @@ async fn a_repair_that_was_refused_for_its_size_is_minted_again_with_the_size_th
     published(&app).await;
     say(&app, 1, told(3, sized(60, 90))).await;
     assert_eq!(turn(&app, 9).await.repaired, 0, "it is on its way");
-    let refused = format!(
-        "insert into dead_letters (topic, kafka_partition, kafka_offset, headers, database_id, cluster_id, code, message, \
-         consumer, epoch, seq) values ('instructions', 0, 7, '[]', '{}', 'eu', 'invalid', 'can only grow', 'p', 2, 2)",
-        id(&made)
-    );
-    app.ask(&refused).await;
+    refused(&app, &made, Position { epoch: 2, seq: 2 }).await;
     assert_eq!(turn(&app, 9).await.repaired, 0, "its operation is open: whoever asked is told first");
     app.ask(
         "update operations set state = 'failed', ended_at = now(), failure_code = 'invalid' where epoch = 2",
     )
     .await;
+    assert_eq!(turn(&app, 9).await.repaired, 0, "what follows from that comes first");
+    app.ask("update operations set settled_at = now() where epoch = 2").await;
     let again = turn(&app, 9).await;
     assert_eq!((again.repaired, again.resent), (1, 0));
     assert_eq!(size().await, json!(90));
     let minted = "select string_agg(detail ->> 'minted', ' ' order by id) from audit where role = 'system'";
     assert_eq!(app.ask(minted).await, "2/2 2/3");
     assert_eq!(turn(&app, 9).await.repaired, 0, "once");
+}
+
+/// Whoever asked wants to keep what is asked for: nothing goes back by itself.
+#[tokio::test]
+async fn a_size_that_was_taken_back_in_vain_is_minted_again_as_it_was() {
+    let app = App::new().await;
+    let made = app.created("trades").await;
+    let at = |seq| Position { epoch: 1, seq };
+    let path = id(&made).to_string();
+    app.patch(&path, "\"1-1\"", &json!({"storage": {"size_gib": 90}})).await;
+    published(&app).await;
+    listed(&app).await;
+    say(&app, 0, Observation { body: sized(60, 90), ..observation(id(&made), at(2), 1) }).await;
+    let back = json!({"storage": {"size_gib": 70}, "on_failure": "keep"});
+    assert_eq!(app.patch(&path, "\"1-2\"", &back).await.status, 202);
+    published(&app).await;
+    assert_eq!(turn(&app, 9).await.repaired, 0, "it is on its way");
+    refused(&app, &made, at(3)).await;
+    app.ask(
+        "update operations set state = 'failed', ended_at = now(), failure_code = 'invalid', settled_at = now() \
+         where seq = 3",
+    )
+    .await;
+    assert_eq!(turn(&app, 9).await.repaired, 1);
+    let now = shown(&app, &made).await;
+    assert_eq!((&now["storage"]["size_gib"], &now["seq"]), (&json!(90), &json!(4)));
+    assert_eq!(turn(&app, 9).await.repaired, 0, "once");
+    assert_eq!(app.metrics.repaired.get(), 0, "no rows were lost");
 }
 
 #[tokio::test]

@@ -68,7 +68,9 @@ pub(crate) async fn update(
     // was asked for.
     let base = transaction.base(&locked).await?.unwrap_or_else(|| locked.desired.clone());
     let base = base.as_careful_as(&locked.desired);
-    let desired = change.apply(&base, api.offer()).map_err(|violations| Failure::invalid(&violations))?;
+    let disk = transaction.disk(&locked).await?;
+    let desired =
+        change.apply(&base, disk, api.offer()).map_err(|violations| Failure::invalid(&violations))?;
     api.gate().fits((&locked.tenant, &locked.cluster), &desired, &caller.actor())?;
     let mut mint = mint(&api, &caller, OperationKind::Update, desired);
     mint.terms.on_failure = change.on_failure();

@@ -19,7 +19,7 @@ pub(super) struct Wishes {
     /// EC2 instance type, such as m7i.large; another one for a living database is a move, which stops it for a short time
     #[arg(long, value_name = "TYPE")]
     instance_type: Option<String>,
-    /// Size of the volume in GiB; it can only grow
+    /// Size of the volume in GiB; it grows, or is taken back to no less than the disk has
     #[arg(long, value_name = "GIB")]
     size_gib: Option<i64>,
     /// EBS volume type, such as gp3
