@@ -117,17 +117,17 @@ async fn a_database_at_rest_costs_nothing_in_a_cluster_full_of_what_is_foreign()
         fill(&admin, namespace).await;
     }
     rounds(&operator, ROUNDS).await;
-    assert_quiet(&front, requests, "what is there costs requests");
+    let requests = assert_quiet(&front, requests, "what is there costs requests");
     for namespace in namespaces {
         change(&admin, namespace).await;
     }
     rounds(&operator, ROUNDS).await;
-    assert_quiet(&front, requests, "what changes costs requests");
+    let requests = assert_quiet(&front, requests, "what changes costs requests");
     for namespace in namespaces {
         empty(&admin, namespace).await;
     }
     rounds(&operator, ROUNDS).await;
-    assert_quiet(&front, requests, "what goes costs requests");
+    let requests = assert_quiet(&front, requests, "what goes costs requests");
 
     let large = testkit::temporary_namespace(&admin, "large").await.unwrap();
     let before = memory(&operator).await;
@@ -135,7 +135,7 @@ async fn a_database_at_rest_costs_nothing_in_a_cluster_full_of_what_is_foreign()
     rounds(&operator, ROUNDS).await;
     let grown = memory(&operator).await - before;
     quiet::empty(&subject.rig, &large).await;
-    assert_quiet(&front, requests, "what is large costs requests");
+    let requests = assert_quiet(&front, requests, "what is large costs requests");
     assert!(grown < NOISE, "{grown} bytes more in memory for what is not ours");
 
     // The count counts: another wish is seen by it.

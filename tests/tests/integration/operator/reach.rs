@@ -15,7 +15,7 @@ use testkit::{Spawned, eventually, unique};
 
 use super::foreign::{DEFINING, Kind, definition};
 use super::others::Others;
-use super::quiet::{asked, rounds};
+use super::quiet::{asked, assert_quiet, rounds};
 use super::rig::{PATIENCE, apply, refusal};
 use super::subject::Subject;
 use crate::front::Front;
@@ -240,7 +240,7 @@ async fn a_load_balancer_is_told_and_left_to_its_controller_and_waited_for_at_th
     rounds(&operator, 8.0).await;
     let before = asked(&front).len();
     rounds(&operator, 8.0).await;
-    assert_eq!(asked(&front)[before..], *Vec::<String>::new(), "a settled database costs requests");
+    assert_quiet(&front, before, "a settled database costs requests");
     let after = services.get(&subject.name).await.unwrap();
     assert_eq!(after.metadata.resource_version, given.metadata.resource_version, "nothing is written to it");
 
