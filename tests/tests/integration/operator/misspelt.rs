@@ -4,15 +4,29 @@
 use kube::api::DeleteParams;
 use resources::Phase;
 use resources::names::{self, condition};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::eventually;
 
 use super::rig::PATIENCE;
-use super::snapshots::{Stage, operator};
+use super::snapshots::Stage;
 use super::subject::Subject;
+use super::truth::annotate;
 
 const MEANT: &str = "cairo.max.uncommitted.rows";
 const MISSPELT: &str = "cairo.max.uncomitted.rows";
+
+/// Has the operator ask QuestDB for its keys, and go on until it is answered. It would carry out a wish as if all keys of it were known
+/// where QuestDB does not answer in time, and a busy machine is slow.
+async fn has_listed_keys(subject: &Subject) {
+    let wish = json!({ "config": { MISSPELT: "1000" } }).to_string();
+    annotate(subject, names::DRY_RUN, json!(wish)).await;
+    let (api, wrong) = (subject.rig.as_admin(), format!("wrong: /spec/config/{MISSPELT} "));
+    eventually(PATIENCE, "the answer that a key is misspelt", async || {
+        let lines = api.get(&subject.name).await.ok()?.status?.plan;
+        lines.iter().any(|line| line.starts_with(&wrong) && line.ends_with(MEANT)).then_some(())
+    })
+    .await;
+}
 
 /// Why the spec is refused of a database that serves.
 async fn refused(subject: &Subject) -> String {
@@ -30,15 +44,19 @@ async fn refused(subject: &Subject) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_misspelt_key_is_refused_by_name_and_questdb_serves_on_until_it_is_right() {
     let mut stage = Stage::new().await;
-    let operator = operator(&stage.subject, &[]).await;
+    let lease = stage.subject.rig.lease().await;
+    let kubeconfig = stage.subject.rig.rights(&lease).await;
+    let operator = stage.subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
     let (subject, questdb) = (&mut stage.subject, &mut stage.questdb);
     subject.bind(1).await;
     questdb.sql("CREATE TABLE kept (number INT)").await;
     questdb.sql("INSERT INTO kept VALUES (7)").await;
     let before = subject.pod().await;
+    has_listed_keys(subject).await;
 
     subject.wish(|spec| spec["config"] = json!({ MISSPELT: "1000" })).await;
     let told = refused(subject).await;
+    annotate(subject, names::DRY_RUN, Value::Null).await;
     for text in
         [format!("/spec/config/{MISSPELT}").as_str(), "knows no such key", MEANT, "all else is carried out"]
     {

@@ -251,7 +251,7 @@ async fn a_name_comes_back_when_somebody_changes_it_and_is_kept_by_a_pause() {
     assert_eq!(subject.rig.records(&name).await, [], "a purge gives the name back");
 }
 
-async fn annotate(subject: &Subject, key: &str, value: Value) {
+pub(super) async fn annotate(subject: &Subject, key: &str, value: Value) {
     let patch = json!({ "metadata": { "annotations": { key: value } } });
     let api = subject.rig.as_admin();
     api.patch(&subject.name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
