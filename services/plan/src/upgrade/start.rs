@@ -226,6 +226,13 @@ mod tests {
         for reason in ["ContainerCreating", "PodInitializing", "ImageInspectError", "CreateContainerError"] {
             check(waits(reason), false, (false, false));
         }
+        // What prepares for it is of the same image, and is started first.
+        for (name, is_lacked) in [("link-config", true), ("restore", true), ("theirs", false)] {
+            let mut waiting = pod("questdb", &waits("PodInitializing"), &json!([]));
+            let before = pod(name, &waits("ErrImagePull"), &json!([])).status.unwrap().container_statuses;
+            waiting.status.as_mut().unwrap().init_container_statuses = before;
+            assert_eq!((lacks_image(&waiting), has_begun(&waiting)), (is_lacked, false), "{name}");
+        }
         check(json!({ "state": { "running": {} } }), false, (false, true));
         let ended = json!({ "state": { "terminated": { "exitCode": 137 } } });
         check(ended.clone(), false, (false, true));

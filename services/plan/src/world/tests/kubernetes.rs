@@ -297,17 +297,7 @@ impl World {
         let image = crate::change::image_of_pod(&pod).unwrap_or_default();
         super::copies::check_told(self.volumes.first().filter(|_| before.is_none()), &image);
         if super::repositories::is_out_of_reach(&self.unpulled, &pod, &image) {
-            let made = pod.metadata.creation_timestamp.clone();
-            pod.status = parse(&json!({
-                "conditions": [
-                    { "type": "PodScheduled", "status": "True", "lastTransitionTime": made },
-                    { "type": "Ready", "status": "False", "lastTransitionTime": made },
-                ],
-                "containerStatuses": [{
-                    "name": "questdb", "image": image, "imageID": "", "ready": false, "restartCount": 0,
-                    "state": { "waiting": { "reason": "ErrImagePull" } },
-                }],
-            }));
+            pod.status = Some(super::repositories::waiting(&pod, &image));
             return pod;
         }
         if !self.broken.contains(&image) {

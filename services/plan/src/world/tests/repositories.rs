@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use resources::{ChangeMeans, Phase, UpgradeResult};
 use serde_json::json;
 
+use super::kubernetes::parse;
 use super::model::World;
 use super::operations::change;
 use super::runner::{ENOUGH, pass_under};
@@ -51,6 +52,24 @@ fn asked(pod: &Pod) -> Option<&str> {
 pub(super) fn is_out_of_reach(names: &[String], pod: &Pod, known: &str) -> bool {
     let asked = asked(pod).unwrap_or(known);
     !has_key(pod) && names.iter().any(|name| name == asked)
+}
+
+/// What a pod says whose image is not to be had: what prepares for QuestDB is of the same one, and waits for it first.
+pub(super) fn waiting(pod: &Pod, image: &str) -> PodStatus {
+    let made = pod.metadata.creation_timestamp.as_ref();
+    let condition =
+        |kind: &str, status: &str| json!({ "type": kind, "status": status, "lastTransitionTime": made });
+    let container = |name: &str, reason: &str| {
+        json!({
+            "name": name, "image": image, "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "waiting": { "reason": reason } },
+        })
+    };
+    parse(&json!({
+        "conditions": [condition("PodScheduled", "True"), condition("Ready", "False")],
+        "initContainerStatuses": [container(pod::LINK_CONFIG, "ErrImagePull")],
+        "containerStatuses": [container(pod::QUESTDB, "PodInitializing")],
+    }))
 }
 
 fn runs(world: &World) -> Option<&str> {

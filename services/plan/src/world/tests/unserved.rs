@@ -288,7 +288,7 @@ fn answers_at_last(first: &str, wish: &str) -> World {
     let mut world = about_to_be_replaced(first, wish);
     world.unpulled.clear();
     let status = pod(&mut world).status.get_or_insert_default();
-    status.container_statuses = None;
+    (status.init_container_statuses, status.container_statuses) = (None, None);
     let conditions = status.conditions.iter_mut().flatten();
     conditions.filter(|found| found.type_ == "Ready").for_each(|found| "True".clone_into(&mut found.status));
     world
@@ -321,6 +321,7 @@ fn what_begins_before_it_is_replaced_stays() {
         let mut world = about_to_be_replaced(way.0, way.1);
         world.unpulled.clear();
         let status = pod(&mut world).status.get_or_insert_default();
+        status.init_container_statuses = None;
         status.container_statuses = parse(&json!([{
             "name": "questdb", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": { "running": {} },
