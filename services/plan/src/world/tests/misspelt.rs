@@ -10,7 +10,7 @@ use resources::{ChangeMeans, Phase};
 
 use super::model::World;
 use super::operations::{change, end_machine};
-use super::{check_serving, phase, serving, settle};
+use super::{check_serving, pass, phase, serving, settle};
 
 const MISSPELT: &str = "shared.worker.coutn";
 const MEANT: &str = "shared.worker.count";
@@ -82,6 +82,9 @@ fn a_machine_that_ended_is_followed_by_another_without_it_whoever_looks_after_th
             // It knows nothing, and there is nobody to be asked.
             world.listed = None;
         }
+        pass(&mut world, &mut 0, None, false);
+        let (ready, reason) = told(&world, condition::READY);
+        assert!(ready == "False" && reason != "Config", "a machine is what it lacks: {reason}");
         settle(&mut world, None, false);
         check_left_out(&world);
         assert_eq!(world.instances.len(), 2, "{is_another}");
