@@ -263,6 +263,8 @@ fn a_disk_that_stays_on_the_machine_before_is_told_while_the_pod_waits_for_it() 
 fn a_disk_that_was_taken_off_by_hand_is_told_and_comes_back_with_the_next_run() {
     let mut world = serving();
     world.clock = CLOCK;
+    // Its pod has been there for longer than any disk may take.
+    world.now += SignedDuration::from_hours(1);
     (world.volumes[0].attachments, world.volumes[0].state) = (Vec::new(), VolumeState::Available);
     let mut told = |count| {
         let mut planned = Plan::default();
