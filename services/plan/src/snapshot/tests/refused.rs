@@ -1,5 +1,6 @@
 //! EC2 refuses what is asked of it while the database stands still.
 
+use jiff::SignedDuration;
 use resources::SnapshotPhase;
 
 use super::walk::{run, succeeded};
@@ -47,6 +48,25 @@ fn what_ec2_refused_until_the_deadline_is_told_then() {
     assert_eq!((told.phase, world.held_since), (Some(SnapshotPhase::Failed), None));
     let ready = &told.conditions[0];
     assert!(ready.message.ends_with("EC2 refused it: the quota is used up"), "{}", ready.message);
+}
+
+/// No QuestDB is left that could hold it up, nor one that another snapshot could hold.
+#[test]
+fn what_ec2_refused_of_a_last_copy_is_told_too() {
+    let mut world = World::new(&["a"]);
+    world.pass(0, None);
+    world.now += SignedDuration::from_hours(2);
+    let seen = world.seen(0);
+    let disk = seen.ground.disk().unwrap().clone();
+    let seen = Seen { ground: Ground::Ended { disk, number: 7 }, before: Some("b".to_owned()), ..seen };
+    for (refused, expected) in
+        [(Some("too many"), "EC2 refused it: too many"), (None, "EC2 did not show that it had begun")]
+    {
+        let refused = refused.map(|why| Refused { why: why.to_owned(), rests: true });
+        let failed = plan(&world.objects[0], &Seen { refused, ..seen.clone() });
+        assert_eq!((failed.step, failed.phase), (None, SnapshotPhase::Failed));
+        assert!(failed.message.ends_with(expected), "{}", failed.message);
+    }
 }
 
 #[test]
