@@ -29,23 +29,32 @@ fn a_lease_tells_the_pod_and_no_two_processes_are_the_same() {
     }
 }
 
-/// Whether a lease of this holder is taken or renewed by who calls himself "us".
-async fn is_had(holder: &str, led: bool) -> bool {
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": { "name": names::OPERATOR, "namespace": "n", "resourceVersion": "7" },
-        "spec": { "holderIdentity": holder },
+/// Whether a lease of this holder is taken or renewed by who calls himself "us", and has held it before that if he has `led`.
+async fn is_had(holder: &'static str, led: bool) -> bool {
+    let is_handed_on = Arc::new(AtomicBool::new(!led));
+    let known = Arc::clone(&is_handed_on);
+    let client = played::client(move |_, _| {
+        let holder = if known.load(SeqCst) { holder } else { "us" };
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": names::OPERATOR, "namespace": "n", "resourceVersion": "7" },
+            "spec": { "holderIdentity": holder },
+        });
+        Answer::Is(200, lease)
     });
-    let client = played::client(move |_, _| Answer::Is(200, lease.clone()));
     let mut candidate = Candidate {
         api: Api::namespaced(client, "n"),
         identity: "us".to_owned(),
         until: watch::channel(None).0,
         seen: None,
         term: None,
-        led,
+        led: false,
         watches: Watches::new(&Metrics::default(), &Readiness::default(), &Scope::All, String::new()),
     };
+    if led {
+        assert!(candidate.attempt().await.unwrap());
+        is_handed_on.store(true, SeqCst);
+    }
     candidate.attempt().await.unwrap()
 }
 
