@@ -5,7 +5,7 @@
 //! never by another machine's clock. *Invariant:* the time in which this machine was suspended counts.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::pin::pin;
 use std::task::Poll;

@@ -158,7 +158,12 @@ fn span(resource: &QuestDB) -> tracing::Span {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::core::ObjectMeta;
+    use runtime::Metrics;
+
     use super::*;
+    use crate::lease::tests::leading;
 
     #[test]
     fn a_pass_in_which_somebody_was_quicker_has_failed_only_where_that_goes_on() {
@@ -177,5 +182,26 @@ mod tests {
         );
         let failed = missed(&memories, "b", &Error::Panic);
         assert!(matches!(failed, Next::Failed { lasting: true, category: "panic", .. }));
+    }
+
+    #[tokio::test]
+    async fn turns_in_which_somebody_was_quicker_count_until_one_has_come_through() {
+        let (_candidate, leadership) = leading(Some(Duration::from_mins(10)));
+        let (measures, memories) = (Measures::new(&Metrics::default(), 1), Memories::default());
+        let turns = Turns { leadership: &leadership, measures: &measures, memories: &memories };
+        let metadata = ObjectMeta { uid: Some("a".to_owned()), ..ObjectMeta::default() };
+        let object = ConfigMap { metadata, ..ConfigMap::default() };
+        let take = async |result: Result<Next, Error>| {
+            turns.take(&object, Span::none(), std::future::ready(result), |_| Duration::ZERO).await
+        };
+        let stale = || Err(Error::Stale { what: "it has changed".to_owned() });
+        for _ in 0..5 {
+            assert!(matches!(take(stale()).await, Next::Overtaken(_)));
+            let overtaken = Next::Overtaken(Duration::ZERO);
+            assert_eq!(take(Ok(overtaken)).await, overtaken, "whoever did the part counts that");
+        }
+        assert!(matches!(take(stale()).await, Next::Failed { category: "stale", .. }));
+        take(Ok(Next::Change)).await;
+        assert!(matches!(take(stale()).await, Next::Overtaken(_)));
     }
 }

@@ -76,7 +76,8 @@ fn from_now(left: Duration) -> Moment {
     Moment::now().after(left)
 }
 
-fn leading(left: Option<Duration>) -> (watch::Sender<Option<Moment>>, Leadership) {
+/// What is left of the lease, and who may renew or end it.
+pub(crate) fn leading(left: Option<Duration>) -> (watch::Sender<Option<Moment>>, Leadership) {
     let (sender, until) = watch::channel(left.map(from_now));
     (sender, Leadership { until, now: Moment::now })
 }
