@@ -143,6 +143,8 @@ mod tests {
         }
         assert_eq!(by_deadline(failed(300), &waiting, at(deadline + 1)), failed(300), "it was looked at");
         assert_eq!(by_deadline(Next::Change, &waiting, at(0)), Next::Change);
+        let overtaken = by_deadline(Next::Overtaken(Duration::from_mins(5)), &waiting, at(deadline - 5));
+        assert_eq!(overtaken, Next::Overtaken(in_time(5)), "who was overtaken decides anew by then");
         let mut copies = waiting.clone();
         copies.status.get_or_insert_default().phase = Some(SnapshotPhase::Copying);
         let mut ends = waiting.clone();
