@@ -3,6 +3,7 @@
 //! *Invariant:* whoever cannot be asked holds nothing up: what is asked for is carried out as if all of it were known, but for a spec of
 //! which it was told that it is not.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -47,9 +48,34 @@ async fn ask(context: &Context, subject: &Subject, uid: &str) -> Result<Option<K
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), &subject.namespace);
     // What is kept of a pod does not say where it is.
     let pod = context.call("look at the pod", pods.get_opt(&names::pod(&subject.name))).await?;
-    let pod = pod.filter(|pod| pod.metadata.uid.as_deref() == Some(uid));
-    let Some(address) = pod.as_ref().and_then(address) else { return Ok(None) };
+    let Some(address) = pod.and_then(|pod| address_of(&pod, uid)) else { return Ok(None) };
     let Some(door) = Door::of(context, subject, address).await? else { return Ok(None) };
     let keys = context.databases.keys(&door).await;
     keys.map(|keys| Some(Arc::new(keys))).map_err(Error::database("ask QuestDB for the keys of server.conf"))
+}
+
+/// Where a pod answers, if it is the one of this uid: what another one lists that has taken its place by now is not what it lists.
+fn address_of(pod: &Pod, uid: &str) -> Option<IpAddr> {
+    address(pod).filter(|_| pod.metadata.uid.as_deref() == Some(uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_the_pod_that_was_seen_is_asked() {
+        for (found, at, is_asked) in [
+            (Some("one"), Some("10.0.0.1"), true),
+            (Some("one"), None, false),
+            (Some("other"), Some("10.0.0.1"), false),
+            (None, Some("10.0.0.1"), false),
+        ] {
+            let pod = json!({ "metadata": { "uid": found }, "status": { "podIP": at } });
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(address_of(&pod, "one").is_some(), is_asked, "{found:?} {at:?}");
+        }
+    }
 }
