@@ -14,22 +14,18 @@ use crate::apply::Pass;
 /// By what they are told from objects of which fields are fought over.
 const KIND: &str = "Returns";
 
-/// Remembers an object that was made, or found without our labels. Of a new database that is nobody else's doing.
+/// Remembers an object that was made, or found without our labels.
 pub(in crate::apply) fn came_back(pass: &Pass<'_>, manifest: &Manifest) {
     let phase = pass.resource.status.as_ref().and_then(|status| status.phase);
-    if matches!(phase, None | Some(Phase::Pending | Phase::Provisioning)) {
-        return;
-    }
     let object = object(&pass.validated.subject.uid, manifest.kind, &manifest.name);
-    if pass.context.contention.returned(object, Instant::now()) {
+    if pass.context.contention.returned(object, phase, Instant::now()) {
         pass.context.measures.contended(manifest.kind.as_str());
     }
 }
 
 /// What we delete ourselves nobody else takes away.
 pub(in crate::apply) fn deleted(pass: &Pass<'_>, target: &Target) {
-    let object = object(&pass.validated.subject.uid, target.kind, &target.name);
-    pass.context.contention.lock().remove(&object);
+    pass.context.contention.deleted(&object(&pass.validated.subject.uid, target.kind, &target.name));
 }
 
 fn object(uid: &str, kind: Kind, name: &str) -> Object {
@@ -48,8 +44,12 @@ fn told(object: &str, repairs: &Repairs) -> Option<String> {
 }
 
 impl Contention {
-    /// An object is there again. Whether it turned out to be fought over by that: the first return of a while may have been ours.
-    fn returned(&self, object: Object, now: Instant) -> bool {
+    /// An object is there again. Whether it turned out to be fought over by that: the first return of a while may have been ours, and
+    /// in this phase of its database it may never have been there.
+    fn returned(&self, object: Object, phase: Option<Phase>, now: Instant) -> bool {
+        if matches!(phase, None | Some(Phase::Pending | Phase::Provisioning)) {
+            return false;
+        }
         let name = object.2.clone();
         // Nobody else may ask for those of others for long: what counts no more is forgotten here, too.
         let mut all = self.recent(now);
@@ -65,6 +65,11 @@ impl Contention {
         // Nothing of it waits for a turn.
         repairs.paced = None;
         begins
+    }
+
+    /// An object was deleted by us: how often it came back before says nothing of the next time.
+    fn deleted(&self, object: &Object) {
+        self.lock().remove(object);
     }
 
     /// What is to be said of the objects of a database, also while all are there: the other was there a moment ago.
@@ -84,13 +89,15 @@ mod tests {
 
     use super::*;
 
+    const SERVES: Option<Phase> = Some(Phase::Ready);
+
     fn service() -> Object {
         object("uid", Kind::Service, "trades")
     }
 
     /// Which of the returns at these minutes turned out to be a fight.
     fn fights<const N: usize>(contention: &Contention, began: Instant, minutes: [u64; N]) -> [bool; N] {
-        minutes.map(|minute| contention.returned(service(), began + Duration::from_mins(minute)))
+        minutes.map(|minute| contention.returned(service(), SERVES, began + Duration::from_mins(minute)))
     }
 
     #[test]
@@ -105,7 +112,7 @@ mod tests {
         assert_eq!(contention.of_records("uid", last), Vec::<String>::new());
         assert_eq!(contention.of_tags("uid", last), Vec::<String>::new());
         assert_eq!(contention.of_returns("uid", last + WHILE), Vec::<String>::new());
-        contention.returned(object("other", Kind::Service, "quotes"), last + WHILE);
+        contention.returned(object("other", Kind::Service, "quotes"), SERVES, last + WHILE);
         assert_eq!(contention.lock().len(), 1, "what counts no more is kept");
     }
 
@@ -115,7 +122,20 @@ mod tests {
         assert_eq!(fights(&contention, began, [0, 10, 20, 30, 40, 50]), [false; 6]);
         let now = began + Duration::from_mins(51);
         for kind in [Kind::ConfigMap, Kind::StatefulSet, Kind::NetworkPolicy, Kind::Secret] {
-            assert!(!contention.returned(object("uid", kind, "trades"), now), "{kind:?}");
+            assert!(!contention.returned(object("uid", kind, "trades"), SERVES, now), "{kind:?}");
+        }
+        assert_eq!(contention.of_returns("uid", now), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_made_of_a_new_database_or_was_deleted_by_us_is_nobody_elses_doing() {
+        let (contention, now) = (Contention::default(), Instant::now());
+        for phase in [None, Some(Phase::Pending), Some(Phase::Provisioning)] {
+            assert!((0..9).all(|_| !contention.returned(service(), phase, now)), "{phase:?}");
+        }
+        for _ in 0..9 {
+            assert!(!contention.returned(service(), SERVES, now));
+            contention.deleted(&service());
         }
         assert_eq!(contention.of_returns("uid", now), Vec::<String>::new());
     }
