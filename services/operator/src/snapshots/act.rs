@@ -13,6 +13,7 @@ use resources::{QuestDBSnapshot, Seen};
 use serde_json::{Value, json};
 
 use super::Snapshots;
+use super::refusals::Refusals;
 use crate::database::{self, Door};
 use crate::error::Error;
 use crate::{shown, write};
@@ -153,10 +154,7 @@ async fn begin(snapshots: &Snapshots, resource: &QuestDBSnapshot, new: &NewSnaps
     if answer.as_ref().err().is_none_or(AwsError::outcome_unknown) {
         snapshots.memories.asked(uid(resource));
     }
-    if answer.is_ok() {
-        snapshots.refusals.begun(uid(resource));
-    }
-    heard(snapshots, resource, answer, "begin the snapshot")
+    heard(&snapshots.refusals, resource, answer, ("begin the snapshot", Refusals::begun))
 }
 
 async fn trust(snapshots: &Snapshots, resource: &QuestDBSnapshot, id: &SnapshotId) -> Result<Done, Error> {
@@ -164,27 +162,28 @@ async fn trust(snapshots: &Snapshots, resource: &QuestDBSnapshot, id: &SnapshotI
     snapshots.memories.asked(uid(resource));
     let tags = Tags::new().with(key::CONSISTENT, "true");
     let tagged = snapshots.context.cloud.create_tags(&[id.as_str()], &tags).await;
-    if tagged.is_ok() {
-        snapshots.refusals.forget(uid(resource));
-    }
-    heard(snapshots, resource, tagged, "mark the snapshot as trusted")
+    heard(&snapshots.refusals, resource, tagged, ("mark the snapshot as trusted", Refusals::forget))
 }
 
-/// What EC2 answered about a copy. What it refuses, and would refuse in a second too, is not asked for again at once: the database would
-/// stand still for that.
+/// What EC2 answered to a call about a copy; `done` says what that means for what it refused before, once it has done it. What it refuses,
+/// and would refuse in a second too, is not asked for again at once: the database would stand still for that.
 fn heard<T>(
-    snapshots: &Snapshots,
+    refusals: &Refusals,
     resource: &QuestDBSnapshot,
     answer: Result<T, AwsError>,
-    call: &'static str,
+    (call, done): (&'static str, fn(&Refusals, &str)),
 ) -> Result<Done, Error> {
     let is_refused = answer.as_ref().err().is_some_and(|error| error.disposition() != Disposition::Retry);
-    let done = answer.map(|_| Done::Elsewhere).map_err(Error::aws(call));
-    if let (true, Err(error)) = (is_refused, &done) {
-        let moment = (Instant::now(), runtime::backoff::random_share());
-        snapshots.refusals.refused(uid(resource), error.stable(), moment);
+    let answer = answer.map_err(Error::aws(call));
+    match &answer {
+        Ok(_) => done(refusals, uid(resource)),
+        Err(error) if is_refused => {
+            let moment = (Instant::now(), runtime::backoff::random_share());
+            refusals.refused(uid(resource), error.stable(), moment);
+        }
+        Err(_) => {}
     }
-    done
+    answer.map(|_| Done::Elsewhere)
 }
 
 async fn discard(snapshots: &Snapshots, resource: &QuestDBSnapshot, id: &SnapshotId) -> Result<Done, Error> {
@@ -245,16 +244,40 @@ async fn merge(
 
 #[cfg(test)]
 mod tests {
+    use cloud::Call;
+
     use super::*;
 
-    #[test]
-    fn no_copy_is_destroyed_on_the_word_of_an_object_that_changed_or_went() {
-        let seen: QuestDBSnapshot = serde_json::from_value(json!({
+    fn snapshot() -> QuestDBSnapshot {
+        serde_json::from_value(json!({
             "apiVersion": "crd.questdb.io/v1", "kind": "QuestDBSnapshot",
             "metadata": { "name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7" },
             "spec": { "database": "trades", "deletionPolicy": "Delete" },
         }))
-        .unwrap();
+        .unwrap()
+    }
+
+    #[test]
+    fn what_ec2_refuses_is_remembered_until_it_does_that() {
+        let (refusals, snapshot) = (Refusals::default(), snapshot());
+        let call = |code: &str| Box::new(Call::new("CreateSnapshot", "no").with_code(code));
+        let hear = |answer: Result<(), AwsError>, done: fn(&Refusals, &str)| {
+            let is_done = heard(&refusals, &snapshot, answer, ("begin the snapshot", done)).is_ok();
+            (is_done, refusals.known("u", Instant::now()).map(|refused| refused.rests))
+        };
+        let limit = || Err(AwsError::Quota { call: call("SnapshotLimitExceeded") });
+        let busy = || Err(AwsError::Throttled { retry_after: None, call: call("RequestLimitExceeded") });
+        assert_eq!(hear(busy(), Refusals::begun), (false, None), "it may do that in a second");
+        for done in [Refusals::begun, Refusals::forget] {
+            assert_eq!(hear(limit(), done), (false, Some(true)));
+            assert_eq!(hear(busy(), done), (false, Some(true)), "nothing else is known");
+            assert_eq!(hear(Ok(()), done), (true, None));
+        }
+    }
+
+    #[test]
+    fn no_copy_is_destroyed_on_the_word_of_an_object_that_changed_or_went() {
+        let seen = snapshot();
         assert!(check_current(&seen, Some(&seen)).is_ok());
         let changed = |change: fn(&mut QuestDBSnapshot)| {
             let mut changed = seen.clone();
