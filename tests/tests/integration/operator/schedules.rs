@@ -7,13 +7,14 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use resources::names::snapshot::{LABEL_SCHEDULE, SCHEDULED_FOR};
 use resources::{QuestDBSnapshotSchedule, SnapshotPhase};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{Failpoint, eventually, unique};
 
 use super::rig::PATIENCE;
 use super::snapshots::{Stage, api, copies, make, operator, settled};
 use super::source::{is_told, purge, wish_from};
 use super::subject::Subject;
+use crate::endpoint;
 use crate::front::{Act, Front};
 
 /// Once a day, about half a day from now, so that no time of the schedule comes while a test runs.
@@ -129,6 +130,34 @@ async fn nothing_is_removed_for_a_copy_that_somebody_destroyed() {
     })
     .await;
     assert_eq!(copies(subject).await.len(), 1);
+    stage.end(operator).await;
+}
+
+/// Of those that would be kept instead the copies may be gone by now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_removed_while_ec2_does_not_say_which_copies_are_there() {
+    let stage = Stage::new().await;
+    let subject = &stage.subject;
+    let operator = stage.operator(&[]).await;
+    taken_before(subject).await;
+    let (oldest, newest) = ("clock-202601010100", "clock-202601010200");
+    let kept = api(subject).get(newest).await.unwrap().status.unwrap().snapshot_id.unwrap();
+    let fault = json!({ "kind": "fail", "action": "DescribeSnapshots", "contains": kept });
+    let fault = endpoint::fault(&fault).await;
+    make_schedule(subject, "clock", 1).await;
+    eventually(PATIENCE, "a word about what could not be looked for", async || {
+        let status = schedules(subject).get("clock").await.unwrap().status?;
+        let ready = status.conditions.into_iter().find(|one| one.type_ == "Ready")?;
+        (ready.reason == "Failed" && ready.message.contains("DescribeSnapshots")).then_some(())
+    })
+    .await;
+    assert_eq!(api(subject).get(oldest).await.unwrap().metadata.deletion_timestamp, None);
+    let ended = endpoint::control("DELETE", &format!("/faults/{fault}"), &Value::Null).await;
+    assert!(ended["fired"].as_u64().is_some_and(|fired| fired > 0), "{ended}");
+    eventually(2 * PATIENCE, "the oldest gone", async || {
+        api(subject).get_opt(oldest).await.unwrap().is_none().then_some(())
+    })
+    .await;
     stage.end(operator).await;
 }
 
