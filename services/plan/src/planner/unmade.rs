@@ -24,11 +24,13 @@ pub(super) fn leaving<'a>(world: &World<'a>) -> Option<&'a StatefulSet> {
 
 /// Says who holds a StatefulSet that should have gone by now, whether or not its pod serves.
 pub(super) fn tell_if_held(world: &World<'_>, plan: &mut Plan) {
-    let at = world.observed.at;
+    let (at, children) = (world.observed.at, &world.observed.children);
     let held = leaving(world).and_then(|set| going::held(at, Kind::StatefulSet, &set.metadata));
-    if let Some(held) = held {
-        plan.say(Part::Pod, State::Broken(format!("{GOES}; {held}")));
-    }
+    let Some(held) = held else { return };
+    // One that was deleted in the foreground is held for as long as its pod is.
+    let pod = children.pod.as_deref().and_then(|pod| going::held(at, Kind::Pod, &pod.metadata));
+    let pod = pod.map_or_else(String::new, |pod| format!("; {pod}"));
+    plan.say(Part::Pod, State::Broken(format!("{GOES}; {held}{pod}")));
 }
 
 /// What is waited for while there is no pod.

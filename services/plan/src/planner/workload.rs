@@ -266,8 +266,6 @@ fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<Cow<'static, st
     if pod.metadata.deletion_timestamp.is_some() {
         let held = going::held(world.observed.at, Kind::Pod, &pod.metadata).map(|held| format!("; {held}"));
         Some(format!("waiting for QuestDB to stop{}", held.unwrap_or_default()).into())
-    } else if unmade::leaving(world).is_some() {
-        Some("the restart waits: the StatefulSet is being removed, and no pod would be made of it".into())
     } else if !stateful_set.is_some_and(unmade::is_seen) {
         Some("waiting for the StatefulSet's controller to see the change".into())
     } else if !is_told(world) {
@@ -283,6 +281,11 @@ fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<Cow<'static, st
 
 /// The same of what may last, until somebody does something about it.
 pub(super) fn put_off(world: &World<'_>, pod: &Pod, node: &Node) -> Option<Cow<'static, str>> {
+    if unmade::leaving(world).is_some() {
+        return Some(
+            "the restart waits: the StatefulSet is being removed, and no pod would be made of it".into(),
+        );
+    }
     kept_away(world, pod, node).map(Cow::from).or_else(|| lacking(world, pod))
 }
 

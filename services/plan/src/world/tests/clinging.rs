@@ -174,7 +174,7 @@ fn the_name_that_leads_to_a_machine_of_another_cluster_is_left() {
 }
 
 /// Somebody has it deleted, and whoever has put a finalizer on it may have gone away without it.
-fn hold(set: &mut Arc<StatefulSet>) {
+pub(super) fn hold(set: &mut Arc<StatefulSet>) {
     let metadata = &mut Arc::make_mut(set).metadata;
     metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     metadata.finalizers = Some(vec!["backup.example.com/held".to_owned()]);
@@ -209,6 +209,13 @@ fn a_stateful_set_that_somebody_holds_is_told_of_a_database_that_is_to_serve() {
     check_told(planned.state(Part::Pod), &words);
     assert!(planned.serves, "it serves all the same");
 
+    // Where it was deleted in the foreground it waits for its pod, which others may hold.
+    let pod = &mut Arc::make_mut(world.children.pod.as_mut().unwrap()).metadata;
+    pod.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    pod.finalizers = Some(vec!["logs.example.com/kept".to_owned()]);
+    let both = [words.as_slice(), &["; Pod ".to_owned(), "logs.example.com/kept".to_owned()]].concat();
+    check_told(planned_after(&world, 10).state(Part::Pod), &both);
+
     world.children.pod = None;
     let early = planned_after(&world, 9).state(Part::Pod).cloned();
     assert!(matches!(&early, Some(State::Running(text)) if text.contains(&words[0])), "{early:?}");
@@ -231,8 +238,8 @@ fn nothing_is_restarted_while_no_pod_would_be_made_of_the_stateful_set() {
     let told = planned.state(Part::Pod);
     assert!(matches!(told, Some(State::Running(text)) if text.contains("no pod would be made")), "{told:?}");
 
-    let metadata = &mut Arc::make_mut(world.children.stateful_set.as_mut().unwrap()).metadata;
-    (metadata.deletion_timestamp, metadata.finalizers) = (None, None);
+    // Whoever held it lets go.
+    world.children.stateful_set = None;
     settle(&mut world, None, false);
     check_end(&world, "it is restarted in the end");
     assert_ne!(world.pod_uid(), before);

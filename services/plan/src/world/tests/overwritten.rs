@@ -12,6 +12,7 @@ use resources::names::{self, condition};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::clinging::hold;
 use super::credentials::{in_force, jwk, opens_ilp, refusal, watched, written};
 use super::model::{Lost, World};
 use super::operations::{become_, change};
@@ -343,6 +344,28 @@ fn who_is_locked_out_until_a_restart_that_cannot_be_had_is_told_what_to_do() {
     settle(&mut world, None, false);
     assert_eq!(in_force(&world, "http-password").as_deref(), Some("drawn-1"));
     assert_eq!(said(&world, condition::DEGRADED).0, "False");
+    check_serving(&world, None);
+}
+
+/// The same where somebody holds the StatefulSet, of which no pod would be made.
+#[test]
+fn who_is_locked_out_while_somebody_holds_the_stateful_set_is_told() {
+    let mut world = started_with_theirs(SignedDuration::from_hours(1));
+    let mut planned = Plan::default();
+    for _ in 0..9 {
+        hold(world.children.stateful_set.as_mut().unwrap());
+        planned = pass(&mut world, &mut 0, None, false);
+        world.tick();
+    }
+    assert_eq!(written(&world, "http-password").as_deref(), Some("drawn-1"), "it is put right at once");
+    assert_eq!(in_force(&world, "http-password").as_deref(), Some("theirs"));
+    let text = planned.locked_out.unwrap();
+    for words in ["Secret trades-33445566-credentials", "no pod would be made"] {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+    world.children.stateful_set = None;
+    settle(&mut world, None, false);
+    assert_eq!(in_force(&world, "http-password").as_deref(), Some("drawn-1"));
     check_serving(&world, None);
 }
 
