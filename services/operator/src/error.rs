@@ -61,7 +61,8 @@ pub enum Error {
         #[source]
         source: Box<cloud::Error>,
     },
-    /// EC2 took the request for the volume of a database, and gave the volume up. By its token there is no other for a day.
+    /// EC2 took the request for the volume of a database, and gave the volume up. By the tokens that there are for it there is no
+    /// other for a day.
     #[error(
         "EC2 gave up the volume that was asked for: most often the key that it is to be encrypted with, the account's default or \
          that of the copy, may not be used. Cure that; EC2 may give the same answer for a day, so delete the database and make \

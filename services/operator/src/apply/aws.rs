@@ -5,10 +5,11 @@ use cloud::{
     Role, Select, Tags, Volume, VolumeId, key,
 };
 use plan::Step;
+use resources::QuestDB;
 
 use super::contention::firewall::{self, Change};
 use super::contention::tags::unless_fought;
-use super::{Pass, destroy, opened};
+use super::{Pass, current, destroy, opened};
 use crate::error::Error;
 
 /// How many disks of a database are asked for at most by tokens that EC2 may all remember, for a day: each only once the one before is
@@ -183,10 +184,12 @@ async fn create_volume(pass: &Pass<'_>, volume: &NewVolume) -> Result<(), Error>
     let made = loop {
         let token = ClientToken::new(&subject.cluster, &subject.database, Role::Volume, number);
         let made = pass.context.cloud.create_volume(volume, &token).await;
-        match next_number(number, &made) {
-            Some(next) => number = next,
-            None => break made,
-        }
+        let Some(next) = next_number(number, &made) else { break made };
+        // By another token a request that comes late is carried out all the same. One for a resource that is on its way out by now would
+        // make a disk that nobody looks for, and one that has had a disk since it was seen gets no empty one in its place.
+        let reported = |resource: &QuestDB| plan::disk_reported(resource).map(str::to_owned);
+        Box::pin(current::check(pass, "another disk was asked for", reported)).await?;
+        number = next;
     };
     if let Err(AwsError::Capacity { .. }) = &made {
         let what = (Role::Volume, volume.zone.as_str());

@@ -77,8 +77,8 @@ fn usable<'a>(
     Some(volume)
 }
 
-/// How it is with a volume that is asked for and does not show. No other is asked for in its place: should it come late, there were
-/// two.
+/// How it is with a volume that is asked for and does not show. No other is asked for in its place, unless EC2 says that it is gone:
+/// should it come late, there were two.
 fn unshown(world: &World<'_>, instance: &Instance) -> State {
     let zone = &instance.zone;
     let text = format!(

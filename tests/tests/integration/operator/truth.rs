@@ -1,7 +1,8 @@
 //! Whose is what, and who says so: identity, labels, records and annotations that somebody takes away or changes by hand.
 
 use cloud::{
-    DnsRecord, HostedZoneId, RecordChange, RecordKind, Select, Tags, Volume, VolumeId, VolumeState, key,
+    ClientToken, DnsRecord, HostedZoneId, RecordChange, RecordKind, Role, Select, Tags, Volume, VolumeId,
+    VolumeState, key,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Secret, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -12,6 +13,7 @@ use testkit::{Failpoint, eventually, unique};
 
 use super::rig::{PATIENCE, Rig, apply, listed_again, patiently, refusal};
 use super::subject::Subject;
+use crate::endpoint::{control, fault, serial};
 
 /// A resource that somebody wrote by hand.
 pub(super) fn plain(rig: &Rig, name: &str, policy: &str) -> Value {
@@ -39,6 +41,11 @@ pub(super) async fn made(rig: &Rig) -> (String, String) {
 
 pub(super) async fn removed(rig: &Rig, name: &str) {
     rig.as_admin().delete(name, &DeleteParams::default()).await.unwrap();
+    let_go(rig, name).await;
+}
+
+/// Waits for the end of a resource that was deleted.
+async fn let_go(rig: &Rig, name: &str) {
     eventually(2 * PATIENCE, "the resource to be let go", async || {
         unprotect(rig, name).await;
         rig.as_admin().get_opt(name).await.unwrap().is_none().then_some(())
@@ -109,23 +116,62 @@ async fn a_replaced_resource_is_the_same_database_and_is_found_again_when_it_goe
     rig.end().await;
 }
 
+/// The database of a resource whose disk was destroyed with it, and the disk.
+async fn destroyed(rig: &Rig, name: &str) -> (String, String) {
+    apply(&rig.as_admin(), &plain(rig, name, "Delete")).await.unwrap();
+    let (id, (_, disk)) = (identity(rig, name).await, made(rig).await);
+    removed(rig, name).await;
+    no_disk(rig).await;
+    (id, disk)
+}
+
+/// Makes the resource again, with the annotation that names its database.
+async fn begin_anew(rig: &Rig, name: &str, id: &str) {
+    let mut again = plain(rig, name, "Delete");
+    again["metadata"]["annotations"] = json!({ names::ADOPTED_ID: id });
+    apply(&rig.as_admin(), &again).await.unwrap();
+    assert_eq!(identity(rig, name).await, id);
+}
+
 /// The annotation, which copies of a resource take along, names the database whose disk was destroyed, and EC2 remembers for a day who
 /// asked for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_begins_anew_on_the_day_on_which_its_disk_was_destroyed_gets_another_disk() {
     let rig = Rig::new().await;
     let _operator = rig.start().await;
-    apply(&rig.as_admin(), &plain(&rig, "anew", "Delete")).await.unwrap();
-    let (id, (_, disk)) = (identity(&rig, "anew").await, made(&rig).await);
-    removed(&rig, "anew").await;
-    no_disk(&rig).await;
-
-    let mut again = plain(&rig, "anew", "Delete");
-    again["metadata"]["annotations"] = json!({ names::ADOPTED_ID: id });
-    apply(&rig.as_admin(), &again).await.unwrap();
-    assert_eq!(identity(&rig, "anew").await, id);
+    let (id, disk) = destroyed(&rig, "anew").await;
+    begin_anew(&rig, "anew", &id).await;
     assert_ne!(made(&rig).await.1, disk);
     removed(&rig, "anew").await;
+    no_disk(&rig).await;
+    rig.end().await;
+}
+
+/// Its first disk is gone, so that nothing but a look keeps another one from being made for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_other_disk_is_asked_for_once_the_resource_is_on_its_way_out() {
+    let rig = Rig::new().await;
+    let _operator = rig.start().await;
+    let (id, _) = destroyed(&rig, "late").await;
+    let token = |number| ClientToken::new(&rig.cluster, &id, Role::Volume, number);
+    let asked =
+        json!({ "kind": "delay", "action": "CreateVolume", "contains": token(1).as_str(), "delay_s": 60 });
+    let place = format!("/faults/{}", fault(&asked).await);
+    let since = serial().await;
+    begin_anew(&rig, "late", &id).await;
+    eventually(PATIENCE, "the request for a disk", async || {
+        let met = control("GET", &place, &Value::Null).await;
+        met["fired"].as_u64().is_some_and(|fired| fired > 0).then_some(())
+    })
+    .await;
+    rig.as_admin().delete("late", &DeleteParams::default()).await.unwrap();
+    control("DELETE", &place, &Value::Null).await;
+    let_go(&rig, "late").await;
+    let answer = control("GET", &format!("/journal?since={since}&action=CreateVolume"), &Value::Null).await;
+    let tokens: Vec<&Value> =
+        answer["calls"].as_array().unwrap().iter().map(|call| &call["params"]["ClientToken"]).collect();
+    assert!(tokens.iter().any(|found| **found == token(1).as_str()), "{tokens:?}");
+    assert!(tokens.iter().all(|found| **found != token(2).as_str()), "{tokens:?}");
     no_disk(&rig).await;
     rig.end().await;
 }
