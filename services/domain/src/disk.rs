@@ -30,7 +30,7 @@ impl Disk {
     }
 
     /// A size that is to be asked for, or the largest that its cluster shows, if that is more: by all that was told nobody refuses
-    /// that, and nothing of what was asked for is lost with rows.
+    /// that, and no size that was asked for is lost with rows.
     pub fn certain(self, size: u32) -> u32 {
         self.has.max(self.asked).map_or(size, |known| known.max(size))
     }

@@ -111,8 +111,8 @@ impl Transaction {
     }
 
     /// Mints a desired state of a locked database once more, no smaller than anything that its cluster shows, so that it is not
-    /// refused for its size. It stands above `held`, too, which the cluster holds, although that was never minted: rows were lost,
-    /// and what is left of them wins.
+    /// refused for its size. Where `held`, which the cluster holds, was never minted, rows were lost, and what is left of them wins:
+    /// the new state stands above that too.
     pub async fn repair(&mut self, locked: &Database, held: Position, mint: Mint) -> Result<Minted, Error> {
         let above = if held > locked.position { locked.position.above(held) } else { locked.position.next() };
         let position = above.ok_or(Error::Exhausted)?;

@@ -64,7 +64,7 @@ async fn what_its_cluster_tells_of_a_disk_is_known() {
 }
 
 #[tokio::test]
-async fn no_size_is_minted_that_would_be_refused_or_that_lost_rows_knew() {
+async fn no_size_is_minted_that_would_be_refused_or_is_less_than_one_that_was_lost() {
     let scene = Try::new().await;
     for (number, (body, held, expected)) in (1..).zip([
         (json!({}), at(2), 60),
