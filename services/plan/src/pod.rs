@@ -11,6 +11,11 @@ pub(crate) const LINK_CONFIG: &str = "link-config";
 /// The exit code with which it does that.
 pub(crate) const EMPTIED: i32 = 66;
 
+/// Why a container waits whose image cannot be pulled.
+pub(crate) const NOT_PULLED: &str = "ErrImagePull";
+/// The same by what the last attempt met with, and while its kubelet rests from that.
+const NOT_PULLED_EITHER: [&str; 3] = ["ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed"];
+
 /// How QuestDB's container is.
 pub(crate) fn questdb(pod: &Pod) -> Option<&ContainerStatus> {
     let mut all = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
@@ -36,9 +41,11 @@ pub(crate) fn is_through(container: &ContainerStatus) -> bool {
     ended.is_some_and(|ended| ended.exit_code == 0)
 }
 
-/// Why a container waits.
+/// Why a container waits. An image that cannot be pulled has several words, which take turns for as long as that lasts: here it has one,
+/// so that what rests on it stays as it is and is not told anew each time.
 pub(crate) fn waiting_for(container: &ContainerStatus) -> Option<&str> {
-    container.state.as_ref()?.waiting.as_ref()?.reason.as_deref()
+    let reason = container.state.as_ref()?.waiting.as_ref()?.reason.as_deref()?;
+    Some(if NOT_PULLED_EITHER.contains(&reason) { NOT_PULLED } else { reason })
 }
 
 /// A condition.
@@ -178,6 +185,11 @@ mod tests {
             (
                 None,
                 Some((json!({ "waiting": { "reason": "ErrImagePull" } }), None)),
+                "container questdb waits: ErrImagePull",
+            ),
+            (
+                None,
+                Some((json!({ "waiting": { "reason": "ImagePullBackOff" } }), None)),
                 "container questdb waits: ErrImagePull",
             ),
         ] {

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, PodCondition};
 
 use crate::planner::{is_on, is_ready};
-use crate::pod::{condition, is, is_through, preparing, questdb, refuses, waiting_for};
+use crate::pod::{NOT_PULLED, condition, is, is_through, preparing, questdb, refuses, waiting_for};
 
 /// Ends after which nobody hopes for the next start.
 const ENDS: i32 = 3;
@@ -54,7 +54,7 @@ pub(crate) fn has_begun(pod: &Pod) -> bool {
 /// Whether its image is not on its machine, and cannot be had for now.
 pub(super) fn lacks_image(pod: &Pod) -> bool {
     let mut reasons = preparing(pod).chain(questdb(pod)).filter_map(waiting_for);
-    reasons.any(|reason| ["InvalidImageName", "ErrImagePull", "ImagePullBackOff"].contains(&reason))
+    reasons.any(|reason| ["InvalidImageName", NOT_PULLED].contains(&reason))
 }
 
 /// Whether its process has ended, and has never served: a first start that goes on is not such.
@@ -91,7 +91,7 @@ pub(super) fn failure(pod: &Pod, now: Timestamp) -> Option<String> {
     let for_its_image = preparing(pod).filter_map(waiting_for).find(|reason| reason.contains("Image"));
     match for_its_image.or_else(|| waiting_for(container)) {
         Some(reason @ "InvalidImageName") => Some(format!("its image cannot be had: {reason}")),
-        Some(reason @ ("ErrImagePull" | "ImagePullBackOff")) => {
+        Some(reason @ NOT_PULLED) => {
             (age >= Some(PULL)).then(|| format!("its image cannot be had: {reason}"))
         }
         // Something before it is waited for, which is no fault of the image.
@@ -150,7 +150,9 @@ mod tests {
         check(again, 60, Some("it did not answer its probes in time"));
         check(json!({ "state": { "running": {} } }), 600, None);
         check(waits("ErrImagePull"), 9, None);
-        check(waits("ErrImagePull"), 10, Some("its image cannot be had: ErrImagePull"));
+        for word in ["ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"] {
+            check(waits(word), 10, Some("its image cannot be had: ErrImagePull"));
+        }
         check(waits("InvalidImageName"), 0, Some("its image cannot be had: InvalidImageName"));
         check(waits("CreateContainerError"), 60, Some("it did not answer its probes in time"));
         check(waits("PodInitializing"), 600, None);
