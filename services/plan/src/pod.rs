@@ -16,6 +16,9 @@ pub(crate) const NOT_PULLED: &str = "ErrImagePull";
 /// The same by what the last attempt met with, and while its kubelet rests from that.
 const NOT_PULLED_EITHER: [&str; 3] = ["ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed"];
 
+/// Why a container waits before any of its pod has begun: the second, where others prepare for it.
+const UNBEGUN: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
 /// How QuestDB's container is.
 pub(crate) fn questdb(pod: &Pod) -> Option<&ContainerStatus> {
     let mut all = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
@@ -46,6 +49,21 @@ pub(crate) fn is_through(container: &ContainerStatus) -> bool {
 pub(crate) fn waiting_for(container: &ContainerStatus) -> Option<&str> {
     let reason = container.state.as_ref()?.waiting.as_ref()?.reason.as_deref()?;
     Some(if NOT_PULLED_EITHER.contains(&reason) { NOT_PULLED } else { reason })
+}
+
+/// Whether a kubelet has taken a pod up, and no container of it has begun, nor is anything said of why: volumes are mounted before the
+/// first one, and of what goes wrong with that events alone tell.
+pub(crate) fn is_unbegun(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let mut all = status
+        .into_iter()
+        .flat_map(|status| status.init_container_statuses.iter().chain(&status.container_statuses).flatten());
+    questdb(pod).is_some()
+        && all.all(|container| {
+            let ended = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+            let waits = waiting_for(container);
+            ended.is_none() && waits.is_some_and(|reason| UNBEGUN.contains(&reason))
+        })
 }
 
 /// A condition.
@@ -144,6 +162,31 @@ mod tests {
             }
         }
         assert!(unplaced(&Pod::default()).is_some_and(|said| said.starts_with("waiting")));
+    }
+
+    #[test]
+    fn a_pod_has_not_begun_while_all_its_containers_wait_for_no_reason_of_their_own() {
+        let waits = |reason: &str| json!({ "waiting": { "reason": reason } });
+        let (creates, begins) = (waits("ContainerCreating"), waits("PodInitializing"));
+        let ended = json!({ "terminated": { "exitCode": 1 } });
+        for (init, main, expected) in [
+            (None, None, false),
+            (None, Some((creates.clone(), None)), true),
+            (Some((begins.clone(), None)), Some((begins.clone(), None)), true),
+            (Some((json!({ "running": {} }), None)), Some((begins.clone(), None)), false),
+            (Some((ended.clone(), None)), Some((begins.clone(), None)), false),
+            (Some((begins.clone(), Some(ended.clone()))), Some((begins.clone(), None)), false),
+            (Some((waits("ErrImagePull"), None)), Some((begins, None)), false),
+            (None, Some((waits("CreateContainerError"), None)), false),
+            (None, Some((creates, Some(ended))), false),
+        ] {
+            let what = format!("{init:?} {main:?}");
+            let pod = json!({ "status": {
+                "initContainerStatuses": container("restore", init), "containerStatuses": container("questdb", main),
+            } });
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(is_unbegun(&pod), expected, "{what}");
+        }
     }
 
     /// A state, and the one before.

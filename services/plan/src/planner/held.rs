@@ -5,7 +5,7 @@ use cloud::{Instance, InstanceId, Volume};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use resources::names;
+use resources::{StepStatus, names};
 
 use super::existing::living;
 use super::machine::is_of;
@@ -22,9 +22,18 @@ pub(super) fn awaited(world: &World<'_>, disks: &[&Volume], part: Part, text: St
 
 /// Since when a part is under way, by the last report.
 pub(super) fn begun(world: &World<'_>, part: Part) -> Option<Timestamp> {
-    let mut steps = world.resource.status.iter().flat_map(|status| &status.steps);
-    let step = steps.find(|step| step.name == part.as_str() && step.ended_at.is_none());
+    let step = told_of(world, part).filter(|step| step.ended_at.is_none());
     step.and_then(|step| step.started_at.as_ref()).map(|since| since.0)
+}
+
+/// Since when a part is done, by the last report.
+pub(super) fn ended(world: &World<'_>, part: Part) -> Option<Timestamp> {
+    told_of(world, part)?.ended_at.as_ref().map(|since| since.0)
+}
+
+fn told_of<'a>(world: &World<'a>, part: Part) -> Option<&'a StepStatus> {
+    let mut steps = world.resource.status.iter().flat_map(|status| &status.steps);
+    steps.find(|step| step.name == part.as_str())
 }
 
 /// The same of a disk that something holds when no machine is left.
@@ -50,7 +59,7 @@ pub(super) fn before_it_comes(world: &World<'_>, node: &Node) -> State {
 }
 
 /// Since when a pod has its machine. It may have waited long for one that was cordoned, or had no room, and no disk is asked for before.
-fn placed_at(pod: &Pod) -> Option<Timestamp> {
+pub(super) fn placed_at(pod: &Pod) -> Option<Timestamp> {
     let placed = pod::condition(pod, "PodScheduled").and_then(|found| found.last_transition_time.as_ref());
     Some(placed.or(pod.metadata.creation_timestamp.as_ref())?.0)
 }

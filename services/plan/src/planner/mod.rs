@@ -28,6 +28,7 @@ mod shut_out;
 mod source;
 mod teardown;
 mod tuning;
+mod unbegun;
 mod unmade;
 mod version;
 mod workload;

@@ -10,7 +10,7 @@ use resources::names;
 
 use super::World;
 use super::child::{ensure, lost_labels};
-use super::{emptied, going, home, ready, shut_out, source, unmade, version};
+use super::{emptied, going, home, ready, shut_out, source, unbegun, unmade, version};
 use crate::change::{image_of_template, is_stranded, is_told, reload};
 use crate::few::few;
 use crate::secrets::Taking;
@@ -211,9 +211,12 @@ fn judge(world: &World<'_>, plan: &mut Plan, pod: &Pod, node: &Node) -> bool {
         return false;
     }
     let missing = references::missing(world.validated, world.observed);
-    let stuck = || crate::upgrade::stuck(world.observed, world.upgrade, pod);
-    if let Some(text) = missing.is_empty().then(stuck).flatten() {
-        plan.say(Part::Pod, State::Broken(text));
+    let stuck = || {
+        let version = crate::upgrade::stuck(world.observed, world.upgrade, pod).map(State::Broken);
+        version.or_else(|| unbegun::state(world, plan, pod, node))
+    };
+    if let Some(state) = missing.is_empty().then(stuck).flatten() {
+        plan.say(Part::Pod, state);
         return false;
     }
     let missing = if missing.is_empty() { String::new() } else { format!("; {}", few(&missing, "; ")) };

@@ -52,6 +52,7 @@ mod states;
 mod tags;
 mod taken_back;
 mod twins;
+mod unbegun;
 mod unclaimed;
 mod unjoined;
 mod unmade;
