@@ -12,6 +12,8 @@ use runtime::prometheus_client::metrics::family::Family;
 use runtime::prometheus_client::metrics::gauge::Gauge;
 use runtime::prometheus_client::metrics::histogram::Histogram;
 
+use crate::error::Error;
+
 pub(crate) use census::Census;
 use picture::Picture;
 
@@ -177,7 +179,13 @@ impl Measures {
         self.contended.get_or_create(&vec![("kind", kind.to_owned())]).inc();
     }
 
-    pub(crate) fn step(&self, name: &str, result: &str) {
+    /// A step ended. One of which the API server says that its object has changed meanwhile is decided anew, and nothing is wrong.
+    pub(crate) fn step<T>(&self, name: &str, ended: &Result<T, Error>) {
+        let result = match ended {
+            Ok(_) => "done",
+            Err(error) if error.is_overtaken() => "overtaken",
+            Err(_) => "failed",
+        };
         self.steps.get_or_create(&vec![("step", name.to_owned()), ("result", result.to_owned())]).inc();
     }
 

@@ -123,7 +123,7 @@ impl Pass<'_> {
         let step = Box::pin(self.step(action, written));
         let result =
             if action.step.is_destructive() { self.context.within_lease(step).await } else { step.await };
-        self.context.measures.step(name, if result.is_ok() { "done" } else { "failed" });
+        self.context.measures.step(name, &result);
         result?;
         let position = Position(&self.validated.subject.name, self.validated.generation);
         runtime::failpoint::hit(place(&action.step), position).await;

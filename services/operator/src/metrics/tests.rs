@@ -60,6 +60,21 @@ fn a_pass_is_counted_by_its_result_from_zero_on() {
     }
 }
 
+#[test]
+fn a_step_that_somebody_was_quicker_in_has_not_failed() {
+    let refused = |code: u16| {
+        let status = kube::core::Status::failure("no", "No").with_code(code).boxed();
+        Error::kubernetes("apply an object")(kube::Error::Api(status))
+    };
+    let shown = text(|measures| {
+        let ends = [Ok(()), Err(refused(409)), Err(refused(409)), Err(refused(422)), Err(Error::Lease)];
+        ends.iter().for_each(|end| measures.step("Apply", end));
+    });
+    for (result, count) in [("done", 1), ("overtaken", 2), ("failed", 2)] {
+        check(&shown, &format!("slipway_operator_steps_total{{step=\"Apply\",result=\"{result}\"}} {count}"));
+    }
+}
+
 /// Whatever the operator shows, each with one series.
 async fn everything(metrics: &Metrics) -> String {
     let measures = Measures::new(metrics, 32);
@@ -69,7 +84,7 @@ async fn everything(metrics: &Metrics) -> String {
     for tell in [Measures::drift, Measures::contended] {
         tell(&measures, "Service");
     }
-    measures.step("Hold", "done");
+    measures.step("Hold", &Ok(()));
     measures.leads(true);
     measures.provisioned(Duration::ZERO);
     measures.picture(Instant::now());

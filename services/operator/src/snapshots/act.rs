@@ -47,7 +47,7 @@ pub(super) async fn carry_out(
         done
     };
     let done = if step.is_destructive() { context.within_lease(work).await } else { work.await };
-    context.measures.step(name, if done.is_ok() { "done" } else { "failed" });
+    context.measures.step(name, &done);
     match &done {
         Ok(_) => tracing::info!(step.name = name, "did {name}"),
         Err(error) if !error.is_trouble() => {
