@@ -22,12 +22,27 @@ use crate::store::{Key, Store};
 
 /// What is known of a database's objects. Clones share it; losing it costs a look.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Strays(Arc<Mutex<HashMap<Key, bool>>>);
+pub(crate) struct Strays(Arc<Mutex<HashMap<Key, Known>>>);
+
+/// The same of one database.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// Something is missing for all we know.
+    suspected: bool,
+    /// Something has left a watch, or is called another's, and no pass has begun since it was looked for. What is missing after a start
+    /// alone may never have been there: another operator makes other objects.
+    left: bool,
+}
 
 impl Strays {
     /// Something of this resource left a watch, or is called another's.
     pub(crate) fn suspect(&self, resource: &ObjectRef<QuestDB>) {
-        self.lock().insert(Key::to(resource), true);
+        self.lock().insert(Key::to(resource), Known { suspected: true, left: true });
+    }
+
+    /// What a look was for is to be looked for once more.
+    fn suspect_still(&self, resource: &ObjectRef<QuestDB>) {
+        self.lock().entry(Key::to(resource)).or_default().suspected = true;
     }
 
     /// The resource is gone.
@@ -44,18 +59,33 @@ impl Strays {
         }
     }
 
-    /// Nothing is known any more.
+    /// Nothing is known any more but what was lost: that is looked for in any case.
     pub(crate) fn forget_all(&self) {
-        self.lock().clear();
+        self.lock().retain(|_, known| {
+            known.suspected |= known.left;
+            known.suspected
+        });
     }
 
     /// Whether something is missing for all we know; nothing is known of a resource that was not looked at since the start.
     pub(crate) fn suspected(&self, resource: &ObjectRef<QuestDB>) -> Option<bool> {
-        self.lock().get(&Key::to(resource)).copied()
+        self.lock().get(&Key::to(resource)).map(|known| known.suspected)
     }
 
     pub(crate) fn none_left(&self, resource: &ObjectRef<QuestDB>) {
-        self.lock().insert(Key::to(resource), false);
+        self.lock().entry(Key::to(resource)).or_default().suspected = false;
+    }
+
+    /// Whether something that was seen before is gone, or was when this pass began.
+    pub(crate) fn has_lost(&self, resource: &ObjectRef<QuestDB>) -> bool {
+        self.lock().get(&Key::to(resource)).is_some_and(|known| known.left)
+    }
+
+    /// A pass begins that need not look: what was gone before is put right.
+    fn rests(&self, resource: &ObjectRef<QuestDB>) {
+        if let Some(known) = self.lock().get_mut(&Key::to(resource)).filter(|known| !known.suspected) {
+            known.left = false;
+        }
     }
 
     /// A look begins. What leaves a watch meanwhile is noted for the next one.
@@ -87,7 +117,7 @@ impl Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         if !self.is_done {
-            self.strays.suspect(&self.resource);
+            self.strays.suspect_still(&self.resource);
         }
     }
 }
@@ -104,7 +134,11 @@ pub(crate) fn begin(context: &Context, resource: &QuestDB, validated: &Validated
         Some(suspected) => suspected,
         None => served && (wanted || !is_settled(resource)),
     };
-    looks.then(|| context.strays.look(reference))
+    if !looks {
+        context.strays.rests(&reference);
+        return None;
+    }
+    Some(context.strays.look(reference))
 }
 
 /// Completes what was observed by what our watches do not show any more, where a pass has to.
@@ -117,7 +151,7 @@ pub(crate) async fn find(
     let look = Look { context, subject: &validated.subject, resource };
     // What was found is looked for until it is seen again.
     if look.all(validated.goal, observed).await? {
-        context.strays.suspect(&ObjectRef::from_obj(resource));
+        context.strays.suspect_still(&ObjectRef::from_obj(resource));
     }
     Ok(())
 }
@@ -261,9 +295,33 @@ mod tests {
         assert_eq!(strays.suspected(&one), Some(true));
         strays.forget(&one);
         assert_eq!(strays.suspected(&one), None);
+        strays.none_left(&one);
+        strays.forget_all();
+        assert_eq!(strays.suspected(&one), None, "what left while nobody watched was told by nobody");
         strays.suspect(&one);
         strays.forget_all();
-        assert!(strays.lock().is_empty());
+        assert_eq!(strays.suspected(&one), Some(true));
+    }
+
+    #[test]
+    fn only_what_was_seen_before_is_lost_and_only_until_it_was_put_right() {
+        let (strays, one) = (Strays::default(), ObjectRef::<QuestDB>::new("a").within("n"));
+        // The first look of all, or one after it that came to nothing.
+        drop(strays.look(one.clone()));
+        strays.look(one.clone()).done();
+        assert!(!strays.has_lost(&one), "it may never have been there");
+        strays.suspect(&one);
+        drop(strays.look(one.clone()));
+        strays.look(one.clone()).done();
+        // A list ends meanwhile, after which everything is looked for once more.
+        strays.forget_all();
+        assert!(strays.has_lost(&one) && strays.suspected(&one) == Some(true));
+        strays.look(one.clone()).done();
+        strays.rests(&one);
+        assert!(!strays.has_lost(&one), "the pass of that look has put it right");
+        strays.suspect(&one);
+        strays.rests(&one);
+        assert!(strays.has_lost(&one) && strays.suspected(&one) == Some(true), "it left meanwhile");
     }
 
     #[test]

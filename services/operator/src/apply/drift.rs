@@ -12,9 +12,10 @@ pub(super) const fn kind_written(step: &Step) -> Option<Kind> {
 }
 
 /// The kind of object that an action puts right where its database is at rest: somebody changed it, took it away, or took off the
-/// label by which it is found. What a cluster may lack is made whenever the cluster has it, without anybody's hand, and copies are
-/// made of a database that serves; nor has anybody done anything to the next machine, which joins.
-pub(super) fn put_right(action: &Action) -> Option<Kind> {
+/// label by which it is found. Whether it has `lost` anything is asked of what was seen: what was never there nobody took away, and
+/// another operator makes objects that the one before did not. What a cluster may lack is made whenever the cluster has it, without
+/// anybody's hand, and copies are made of a database that serves; nor has anybody done anything to the next machine, which joins.
+pub(super) fn put_right(action: &Action, lost: bool) -> Option<Kind> {
     if matches!(action.step, Step::LabelNode { .. }) {
         return (action.part == Part::Node).then_some(Kind::Node);
     }
@@ -24,7 +25,7 @@ pub(super) fn put_right(action: &Action) -> Option<Kind> {
         Step::Apply(manifest) | Step::CreateSecret(manifest) => manifest.uid.is_none() && stays,
         _ => false,
     };
-    (action.puts_right || comes_back).then_some(kind)
+    (action.puts_right || lost && comes_back).then_some(kind)
 }
 
 #[cfg(test)]
@@ -49,18 +50,19 @@ mod tests {
 
     #[test]
     fn what_somebody_took_away_is_put_right_and_what_was_not_there_before_is_not() {
-        for (kind, uid, puts_right, expected) in [
-            (Kind::Service, Some("u"), true, Some(Kind::Service)),
-            (Kind::Service, Some("u"), false, None),
-            (Kind::Service, None, false, Some(Kind::Service)),
-            (Kind::Secret, Some("u"), true, Some(Kind::Secret)),
-            (Kind::Secret, Some("u"), false, None),
-            (Kind::Secret, None, false, Some(Kind::Secret)),
-            (Kind::ServiceMonitor, Some("u"), true, Some(Kind::ServiceMonitor)),
-            (Kind::ServiceMonitor, None, false, None),
-            (Kind::Snapshot, None, false, None),
+        for (kind, uid, puts_right, [lost, complete]) in [
+            (Kind::Service, Some("u"), true, [Some(Kind::Service); 2]),
+            (Kind::Service, Some("u"), false, [None; 2]),
+            (Kind::Service, None, false, [Some(Kind::Service), None]),
+            (Kind::Secret, Some("u"), true, [Some(Kind::Secret); 2]),
+            (Kind::Secret, Some("u"), false, [None; 2]),
+            (Kind::Secret, None, false, [Some(Kind::Secret), None]),
+            (Kind::ServiceMonitor, Some("u"), true, [Some(Kind::ServiceMonitor); 2]),
+            (Kind::ServiceMonitor, None, false, [None; 2]),
+            (Kind::Snapshot, None, false, [None; 2]),
         ] {
-            assert_eq!(put_right(&action(kind, uid, puts_right)), expected, "{kind:?} {uid:?} {puts_right}");
+            let found = [true, false].map(|lost| put_right(&action(kind, uid, puts_right), lost));
+            assert_eq!(found, [lost, complete], "{kind:?} {uid:?} {puts_right}");
         }
         let left = Target {
             kind: Kind::Service,
@@ -71,12 +73,12 @@ mod tests {
             at_once: false,
         };
         let deletes = Action { step: Step::Delete(left), ..action(Kind::Service, None, true) };
-        assert_eq!(put_right(&deletes), None);
+        assert_eq!(put_right(&deletes, true), None);
         for (part, expected) in [(Part::Node, Some(Kind::Node)), (Part::Candidate, None)] {
             let [name, uid] = ["ip-10-0-0-1", "u"].map(str::to_owned);
             let step = Step::LabelNode { name, uid, labels: std::collections::BTreeMap::new() };
             let labels = Action { step, part, ..action(Kind::Node, None, false) };
-            assert_eq!(put_right(&labels), expected, "{part}");
+            assert_eq!(put_right(&labels, false), expected, "{part}");
         }
     }
 }

@@ -21,6 +21,7 @@ mod secret;
 
 use std::time::Instant;
 
+use kube::runtime::reflector::ObjectRef;
 use plan::{Action, Applied, Failure, Kind, Manifest, Plan, Step, Target, Validated};
 use resources::{Phase, QuestDB};
 
@@ -130,7 +131,8 @@ impl Pass<'_> {
         runtime::failpoint::hit(KIND, report::Kind(position, name, object(&action.step))).await;
         written.applied.wrote = true;
         let seen_late = std::mem::take(&mut written.seen_late);
-        if let Some(kind) = drift::put_right(action)
+        let lost = self.context.strays.has_lost(&ObjectRef::from_obj(self.resource));
+        if let Some(kind) = drift::put_right(action, lost)
             && !seen_late
             && crate::observe::is_settled(self.resource)
         {
