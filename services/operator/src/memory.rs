@@ -172,6 +172,7 @@ impl Memories {
             zones_without_volumes: without(Role::Volume),
             resting: held.map(|held| held.failure.part).collect(),
             agreed: entry.agreed.as_ref().map(|(_, agreed)| agreed.clone()).unwrap_or_default(),
+            ..Memory::default()
         }
     }
 

@@ -10,7 +10,7 @@ use cloud::{
     Holdings, Protection, Role, Select, Snapshot, SnapshotId, TagFilter, VolumeId, VolumeModification, key,
 };
 use kube::Api;
-use plan::{Account, Dns, Goal, Observed, Plan, Source, Subject, Validated};
+use plan::{Account, Dns, Goal, Memory, Observed, Plan, Source, Subject, Validated};
 use resources::{Phase, QuestDB, QuestDBSnapshot, Seen};
 
 use crate::context::Context;
@@ -58,7 +58,10 @@ async fn everything(
         dns: Dns::default(),
         listed_keys: None,
         rivals: caches.rivals(resource, validated, &context.settings),
-        memory: context.memories.recall(&subject.uid, validated.generation),
+        memory: Memory {
+            identity_left: context.contention.leaves_identity(&subject.uid, Instant::now()),
+            ..context.memories.recall(&subject.uid, validated.generation)
+        },
         at: context.clock.now(),
     };
     if looks {

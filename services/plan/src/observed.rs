@@ -171,6 +171,8 @@ pub struct Memory {
     pub resting: Vec<Part>,
     /// What an earlier plan found to be as intended ([`crate::Plan::agreed`]).
     pub agreed: Vec<Agreement>,
+    /// Whether the annotation with the identity is left to somebody who writes another one again and again. Status holds it.
+    pub identity_left: bool,
 }
 
 /// Whether anything that is decided or said of a database may rest on its `ConfigMap` or its claim. While it is paused both stay as they

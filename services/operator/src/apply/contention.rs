@@ -1,11 +1,13 @@
 //! Two writers on one field: told, and not fought. A field that is changed again after each time it was put right is left
 //! as it is for a while, with the name of who else writes it. Rules of a firewall are told alike but not left (`firewall`), nor are
-//! tags in EC2 (`tags`), records in Route 53 (`records`) and objects that somebody takes away as a whole (`returns`).
+//! tags in EC2 (`tags`), records in Route 53 (`records`) and objects that somebody takes away as a whole (`returns`). The annotation by
+//! which a resource names its database is left like a field (`identity`).
 //!
 //! The first repair of an object is done without a further look; from the second on the object is read as it is on the
 //! server, which alone knows who wrote what.
 
 pub(super) mod firewall;
+pub(super) mod identity;
 pub(super) mod records;
 pub(super) mod returns;
 pub(super) mod tags;
@@ -121,8 +123,13 @@ impl Contention {
         Some(text)
     }
 
-    /// What is to be said of what is fought over and not left to the other.
-    pub(crate) fn not_left(&self, validated: &Validated, settings: &Settings, now: Instant) -> Vec<String> {
+    /// What is to be said of what is fought over while no step fails by that: of all that is not left to the other, and of an annotation.
+    pub(crate) fn beside_steps(
+        &self,
+        validated: &Validated,
+        settings: &Settings,
+        now: Instant,
+    ) -> Vec<String> {
         if self.lock().is_empty() {
             return Vec::new();
         }
@@ -130,6 +137,7 @@ impl Contention {
         told.extend(self.of_tags(&validated.subject.uid, now));
         told.extend(self.of_records(&validated.subject.uid, now));
         told.extend(self.of_returns(&validated.subject.uid, now));
+        told.extend(self.of_identity(&validated.subject, now));
         told
     }
 

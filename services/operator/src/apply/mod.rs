@@ -111,10 +111,10 @@ pub(crate) async fn apply(
             memories.brought(uid, what);
         }
     }
-    let not_left = context.contention.not_left(validated, &context.settings, Instant::now());
+    let beside = context.contention.beside_steps(validated, &context.settings, Instant::now());
     let contended = &mut written.applied.contended;
-    contended.retain(|said| !not_left.contains(said));
-    contended.extend(not_left);
+    contended.retain(|said| !beside.contains(said));
+    contended.extend(beside);
     written
 }
 
@@ -139,6 +139,7 @@ impl Pass<'_> {
             self.context.measures.drift(kind.as_str());
         }
         contention::records::changed(self, action);
+        contention::identity::written(self, action);
         let (memories, uid) = (&self.context.memories, &self.validated.subject.uid);
         memories.went_well(uid, action.part);
         tracing::info!(step.name = name, step.part = %action.part, step.reason = action.reason, "did {name}");

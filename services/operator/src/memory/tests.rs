@@ -291,8 +291,7 @@ fn what_was_learnt_is_recalled_until_the_resource_is_gone() {
         spent: Some(3),
         exhausted_zones: zones(&["eu-west-1a"]),
         zones_without_volumes: zones(&["eu-west-1a", "eu-west-1b"]),
-        resting: Vec::new(),
-        agreed: Vec::new(),
+        ..Memory::default()
     };
     assert_eq!(memories.recall("a", 1), expected);
     assert!(!memories.is_empty());

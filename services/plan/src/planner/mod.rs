@@ -229,9 +229,9 @@ impl World<'_> {
         self.resource.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// Of a resource without an instruction: what its annotation has to say.
+    /// Of a resource without an instruction: what its annotation has to say. Two who write it have no end, and nothing else would be done.
     fn identity(&self) -> Option<String> {
-        let plain = self.validated.instruction.is_none();
+        let plain = self.validated.instruction.is_none() && !self.observed.memory.identity_left;
         plain.then(|| self.validated.subject.database.clone())
     }
 

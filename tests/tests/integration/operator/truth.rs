@@ -176,6 +176,38 @@ async fn no_other_disk_is_asked_for_once_the_resource_is_on_its_way_out() {
     rig.end().await;
 }
 
+/// A tool has another identity in what it applies, and applies that whenever it is not so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_identity_that_somebody_else_writes_on_is_told_and_left() {
+    let rig = Rig::new().await;
+    let _operator = rig.start().await;
+    apply(&rig.as_admin(), &plain(&rig, "argued", "Delete")).await.unwrap();
+    let (id, before) = (identity(&rig, "argued").await, made(&rig).await);
+    let theirs = "0192f3a4-0000-7d8e-9f00-112233445566";
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": { names::ADOPTED_ID: theirs } } }));
+    let somebody = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
+    // It is left where it is theirs, with all that a pass has to say of the database.
+    let told = eventually(PATIENCE, "the other to be told, and left", async || {
+        let found = rig.as_admin().get("argued").await.unwrap();
+        if found.annotations().get(names::ADOPTED_ID).is_none_or(|named| named != theirs) {
+            rig.as_admin().patch("argued", &somebody, &patch).await.unwrap();
+            return None;
+        }
+        let status = found.status?;
+        let mut conditions = status.conditions.into_iter();
+        let told = conditions.find(|found| found.type_ == names::condition::CONTENDED)?;
+        let is_cared_for = status.steps.iter().any(|step| step.name == "volume");
+        (told.status == "True" && is_cared_for).then_some(told)
+    })
+    .await;
+    assert!(told.message.contains(names::ADOPTED_ID) && told.message.contains(&id), "{}", told.message);
+    let told = rig.as_admin().get("argued").await.unwrap().status.unwrap().database_id;
+    assert_eq!((told, made(&rig).await), (Some(id), before));
+    removed(&rig, "argued").await;
+    no_disk(&rig).await;
+    rig.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resource_that_is_made_again_under_its_name_returns_to_the_disk_that_was_kept() {
     let rig = Rig::new().await;

@@ -93,6 +93,29 @@ fn an_annotation_that_is_taken_off_alone_comes_back() {
 }
 
 #[test]
+fn an_annotation_that_is_left_to_somebody_else_keeps_nobody_from_the_database() {
+    let mut world = served();
+    let annotations = world.resource.metadata.annotations.as_mut().unwrap();
+    annotations.insert(names::ADOPTED_ID.to_owned(), "theirs".to_owned());
+    let told = |world: &mut World| {
+        let planned = pass(world, &mut 0, None, false);
+        planned.actions.into_iter().map(|action| action.step).collect::<Vec<_>>()
+    };
+    let seen = world.clone();
+    assert!(matches!(told(&mut world).as_slice(), [Step::AddFinalizer { identity: Some(_) }]));
+    world = seen;
+    world.memory.identity_left = true;
+    assert_eq!(told(&mut world), []);
+    assert_eq!(world.resource.metadata.annotations.as_ref().unwrap()[names::ADOPTED_ID], "theirs");
+    change(&mut world, |spec| spec.storage.size_gib = 80);
+    settle(&mut world, None, false);
+    assert_eq!(world.volumes[0].size_gib, 80);
+    // Whoever takes the finalizer off as well has that put back.
+    replace(&mut world);
+    assert!(matches!(told(&mut world).as_slice(), [Step::AddFinalizer { identity: None }]));
+}
+
+#[test]
 fn each_step_after_a_replacement_may_be_the_last_before_the_deletion() {
     for passes in 1..6 {
         let mut world = served();
