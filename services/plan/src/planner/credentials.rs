@@ -35,13 +35,14 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
         return false;
     }
     draw(world, plan);
-    if is_written(plan) && world.choice.taking.writes() {
+    if plan.actions.iter().any(are_marks) && world.choice.taking.says_again() {
         // Each is written over the version that was seen, and the first makes another one of it.
         plan.wait(
             Part::Credentials,
             "what the Secret with the credentials is known by is being written again",
         );
-        return false;
+        // What is only noted changes no value.
+        return world.choice.put_right().is_none();
     }
     let done = take(world, plan);
     if done {
@@ -50,15 +51,30 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
     done
 }
 
-/// Whether this plan writes what the Secret is known by, or what it lacks.
+/// Whether this plan writes what the Secret lacks, or from whom it is taken.
 fn is_written(plan: &Plan) -> bool {
-    plan.actions.iter().any(|action| matches!(action.step, Step::CreateSecret(_) | Step::KeepSecret(_)))
+    plan.actions.iter().any(|action| match action.step {
+        Step::CreateSecret(_) => !are_marks(action),
+        Step::KeepSecret(_) => true,
+        _ => false,
+    })
+}
+
+/// Whether it is only written what the Secret is known by, which somebody took off.
+fn are_marks(action: &Action) -> bool {
+    action.puts_right && matches!(action.step, Step::CreateSecret(_))
+}
+
+/// Writes what people ask for into the Secret. It waits for nobody who takes off again and again what the Secret is known by, of which
+/// the next plan takes care: both would be written over the version that was seen.
+fn write(plan: &mut Plan, new: &NewCredentials, reason: &str) {
+    plan.actions.retain(|action| !are_marks(action));
+    plan.act(Part::Credentials, Step::SetCredentials(Box::new(new.clone())), reason);
 }
 
 /// What the Secret is known by is written after all else, unless its values have to be put right: QuestDB finds them without that, so
 /// nothing waits where somebody fights over it, or it cannot be written.
 pub(super) fn marks_last(world: &World<'_>, plan: &mut Plan) {
-    let are_marks = |action: &Action| action.puts_right && matches!(action.step, Step::CreateSecret(_));
     if world.choice.put_right().is_none()
         && let Some(place) = plan.actions.iter().position(are_marks)
     {
@@ -91,7 +107,7 @@ fn take(world: &World<'_>, plan: &mut Plan) -> bool {
             }
             let reason = "what is drawn is noted before, so that somebody knows of it, and after, because its private half may be \
                           gone any time";
-            plan.act(Part::Credentials, Step::SetCredentials(Box::new(new.clone())), reason);
+            write(plan, new, reason);
             plan.wait(Part::Credentials, "which keys are drawn is being noted");
             false
         }
@@ -244,14 +260,13 @@ fn without_owner(subject: &Subject, secret: &Secret) -> Manifest {
     kept
 }
 
-/// Writes other values, unless this plan writes into the Secret already. *Invariant:* while there is a pod, only where its restart is
-/// decided ([`super::workload`]), so that nothing that puts the restart off comes between.
+/// Writes other values, unless this plan writes into the Secret what comes first. *Invariant:* while there is a pod, only where its
+/// restart is decided ([`super::workload`]), so that nothing that puts the restart off comes between.
 pub(super) fn renew(plan: &mut Plan, new: &NewCredentials) {
     if is_written(plan) {
         return;
     }
-    let reason = "other credentials are given than are in force";
-    plan.act(Part::Credentials, Step::SetCredentials(Box::new(new.clone())), reason);
+    write(plan, new, "other credentials are given than are in force");
     plan.wait(Part::Credentials, "other credentials are being written");
 }
 

@@ -63,11 +63,11 @@ pub(crate) enum Taking {
 }
 
 impl Taking {
-    /// Whether the own Secret is written for it.
-    pub(crate) const fn writes(&self) -> bool {
+    /// Whether the own Secret is only written to say again what it said, or where that comes from: nobody asks for anything by that.
+    pub(crate) const fn says_again(&self) -> bool {
         match self {
-            Self::Nothing | Self::Unread => false,
-            Self::PutRight(_) | Self::Keep(_) | Self::Note(_) | Self::Renewal(_) => true,
+            Self::PutRight(_) | Self::Note(_) => true,
+            Self::Nothing | Self::Unread | Self::Keep(_) | Self::Renewal(_) => false,
         }
     }
 }

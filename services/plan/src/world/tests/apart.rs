@@ -6,6 +6,7 @@ use cloud::ModificationState;
 use resources::names::{self, condition};
 use resources::{Phase, RunState, StepState};
 
+use super::credentials::{in_force, wishing};
 use super::model::World;
 use super::operations::end_machine;
 use super::{ENOUGH, check_serving, outdated, pass, phase, serving, settle, wish};
@@ -171,6 +172,49 @@ fn what_a_secret_is_known_by_holds_nothing_back_that_goes_by_its_values() {
         settle(&mut world, None, false);
         check_serving(&world, None);
     }
+}
+
+#[test]
+fn what_a_secret_is_known_by_holds_no_credentials_back_that_are_asked_for() {
+    let mut world = serving();
+    let secret = Arc::make_mut(world.children.secret.as_mut().unwrap());
+    secret.metadata.annotations.as_mut().unwrap().remove(names::SECRET_OF).unwrap();
+    world.read_only_for = Some(Kind::Secret);
+    world.login("own", "psql", ("ada", "given"));
+    wishing(&mut world, &["first"]);
+    for _ in 0..ENOUGH {
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+    }
+    assert_eq!(in_force(&world, "pg-password").as_deref(), Some("given"));
+    assert!(in_force(&world, "ilp-keys").is_some_and(|keys| keys.starts_with("first ")));
+    assert_eq!(told(&world, condition::READY).0, "True");
+    world.read_only_for = None;
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+}
+
+#[test]
+fn what_a_secret_is_known_by_keeps_no_pod_from_values_that_stay() {
+    let mut world = serving();
+    world.login("own", "psql", ("ada", "given"));
+    settle(&mut world, None, false);
+    let before = world.pod_uid();
+    let secret = Arc::make_mut(world.children.secret.as_mut().unwrap());
+    secret.metadata.annotations.as_mut().unwrap().remove(names::SECRET_OF).unwrap();
+    world.read_only_for = Some(Kind::Secret);
+    // Where they come from is to be noted: the same is given once more.
+    world.login("own", "psql", ("ada", "given"));
+    end_machine(&mut world, 0);
+    for _ in 0..ENOUGH {
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+    }
+    assert_eq!(told(&world, condition::READY).0, "True");
+    assert!(world.pod_uid().is_some_and(|uid| Some(uid) != before));
+    world.read_only_for = None;
+    settle(&mut world, None, false);
+    check_serving(&world, None);
 }
 
 #[test]
