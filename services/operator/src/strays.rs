@@ -94,7 +94,7 @@ impl Strays {
         Begun { strays: self.clone(), resource, is_done: false }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, bool>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Known>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
