@@ -1,5 +1,6 @@
 //! A pod that has its machine, which has its disk, and of which no container begins. Why, its kubelet tells in events alone, which nobody
-//! here watches: after a while people are told where to look. It is waited for all the same, and nothing is ended for it.
+//! here watches: after a while people are told where to look. Of an image that it is still pulling it says no more than of a volume that
+//! it cannot mount. It is waited for all the same, and nothing is ended for it.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use resources::names;
@@ -19,8 +20,8 @@ pub(super) fn state(world: &World<'_>, plan: &Plan, pod: &Pod, node: &Node) -> O
     let (namespace, name) = (&world.validated.subject.namespace, &world.validated.subject.name);
     held::is_late(world, since).then(|| {
         State::Broken(format!(
-            "its machine has the disk, and no container has begun there since {since:.0}; most often a volume cannot be mounted: see the \
-             events at the end of kubectl -n {namespace} describe pod {}",
+            "its machine has the disk, and no container has begun there since {since:.0}; most often a volume cannot be mounted, or an \
+             image is still being pulled: see the events at the end of kubectl -n {namespace} describe pod {}",
             names::pod(name)
         ))
     })
