@@ -6,10 +6,13 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 pub(crate) const QUESTDB: &str = "questdb";
 /// The one that has a copy restored.
 pub(crate) const RESTORE: &str = "restore";
-/// The one that links to server.conf, and refuses an empty disk in the place of one that has data.
+/// The one that links to server.conf, and refuses a disk that is empty in the place of one that has data, or on which QuestDB would not
+/// find its tables.
 pub(crate) const LINK_CONFIG: &str = "link-config";
 /// The exit code with which it does that.
 pub(crate) const EMPTIED: i32 = 66;
+/// The same where QuestDB's tables are on the disk, and not where QuestDB looks for them.
+pub(crate) const MISPLACED: i32 = 65;
 
 /// Why a container waits whose image cannot be pulled.
 pub(crate) const NOT_PULLED: &str = "ErrImagePull";
@@ -33,9 +36,18 @@ pub(crate) fn preparing(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
 
 /// Whether a container that prepares ended last because it refuses an empty disk.
 pub(crate) fn refuses(container: &ContainerStatus) -> bool {
+    is_kept_by(container, EMPTIED)
+}
+
+/// The same because QuestDB's tables are on the disk, and not where QuestDB looks for them.
+pub(crate) fn finds_tables_elsewhere(container: &ContainerStatus) -> bool {
+    is_kept_by(container, MISPLACED)
+}
+
+fn is_kept_by(container: &ContainerStatus, code: i32) -> bool {
     let states = [&container.state, &container.last_state];
     let ended = states.into_iter().flatten().find_map(|state| state.terminated.as_ref());
-    container.name == LINK_CONFIG && ended.is_some_and(|ended| ended.exit_code == EMPTIED)
+    container.name == LINK_CONFIG && ended.is_some_and(|ended| ended.exit_code == code)
 }
 
 /// Whether a container that prepares is through with it, however often it ended before.

@@ -3,7 +3,7 @@
 //! there.
 //!
 //! *Invariant:* QuestDB does not begin on an empty disk that its pod says to have served from: it would answer as if nothing were
-//! missing.
+//! missing. Nor does it on one that somebody brought and that has its tables elsewhere than it looks for them.
 
 use resources::names;
 use serde_json::{Value, json};
@@ -14,6 +14,20 @@ use crate::pod::LINK_CONFIG;
 
 /// The folder in which a pod is shown server.conf.
 pub(super) const SHOWN: &str = "/etc/questdb/config";
+
+/// Whoever mounts a disk as the folder of tables alone, as the questdb-operator does and QuestDB's Helm chart once did, leaves them at its
+/// top, and with them the files that list them. Where the folder has such files too, QuestDB has begun there before.
+const HOLDS_TABLES: &str = r#"has_tables() {
+  for found in "$1"/tables.d.*; do
+    if [ -e "$found" ]; then return 0; fi
+  done
+  return 1
+}
+if has_tables "$ROOT" && ! has_tables "$ROOT/db"; then
+  echo "QuestDB's tables lie at the top of the disk, and are looked for in its folder db: all of it is to be moved there" >&2
+  exit 65
+fi
+"#;
 
 /// Whatever QuestDB has served from has something in its folder of tables, be it without a table; a disk that is being restored may not
 /// have it yet. What cannot be read is not called empty.
@@ -40,7 +54,7 @@ pub(super) fn linker(validated: &Validated) -> Value {
         "name": LINK_CONFIG,
         "image": validated.container_image(),
         "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-ec", script()],
+        "command": ["/bin/sh", "-ec", script(is_brought(validated))],
         "env": [
             { "name": "ROOT", "value": ROOT },
             { "name": "SHOWN", "value": SHOWN },
@@ -53,8 +67,17 @@ pub(super) fn linker(validated: &Validated) -> Value {
     })
 }
 
-fn script() -> String {
-    format!("{HOLDS_DATA}{LINK}")
+/// Whether somebody brought the disk, or what it is a copy of: any other has been the root of QuestDB from its first moment on.
+fn is_brought(validated: &Validated) -> bool {
+    let source = validated.storage.source.as_ref();
+    source.is_some_and(|source| source.volume_id.is_some() || source.snapshot_id.is_some())
+}
+
+/// What runs, on a disk that somebody may have brought.
+fn script(is_brought: bool) -> String {
+    // All others are left as they are: what comes into a template shows as something that waits for a restart.
+    let tables = if is_brought { HOLDS_TABLES } else { "" };
+    format!("{tables}{HOLDS_DATA}{LINK}")
 }
 
 #[cfg(test)]
@@ -65,7 +88,8 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::pod::EMPTIED;
+    use crate::fixture::{validated, with};
+    use crate::pod::{EMPTIED, MISPLACED};
 
     /// Runs it on a root, beside which server.conf is shown; its exit code.
     fn run(root: &Path, served_from: &str) -> Option<i32> {
@@ -75,7 +99,7 @@ mod tests {
     /// The same with no other programs than those of a folder.
     fn run_by(root: &Path, served_from: &str, programs: Option<&Path>) -> Option<i32> {
         let mut command = Command::new("/bin/sh");
-        let command = command.args(["-ec", script().as_str()]).env("SERVED_FROM", served_from);
+        let command = command.args(["-ec", script(true).as_str()]).env("SERVED_FROM", served_from);
         let command = command.env("ROOT", root).env("SHOWN", root.join("shown"));
         let command = command.envs(programs.map(|programs| ("PATH", programs)));
         command.output().unwrap().status.code()
@@ -129,6 +153,47 @@ mod tests {
         assert_eq!(run(&root, "vol-1"), Some(EMPTIED), "it is empty");
         assert_eq!(run(&root.join("file"), "vol-1"), Some(1), "nobody may look into it, and no link is made");
         fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn questdb_does_not_begin_beside_tables_that_it_does_not_look_for() {
+        let root = std::env::temp_dir().join(format!("link-brought-{}", std::process::id()));
+        let refused = Some(MISPLACED);
+        for (files, expected) in [
+            (&["tables.d.0", "_tab_index.d", "trades~1/_meta"][..], refused),
+            (&["tables.d.12", "lost+found/", "db/"], refused),
+            // A table may be called so.
+            (&["tables.d.0", "db/_meta"], refused),
+            // It has begun beside them already.
+            (&["tables.d.0", "db/tables.d.0"], Some(0)),
+            (&["db/tables.d.0", "conf/server.conf"], Some(0)),
+            (&[".checkpoint/db/tables.d.0"], Some(0)),
+            (&["lost+found/"], Some(0)),
+        ] {
+            let _ = fs::remove_dir_all(&root);
+            fs::create_dir_all(&root).unwrap();
+            for file in files {
+                put(&root, file);
+            }
+            assert_eq!(run(&root, ""), expected, "{files:?}");
+            let is_linked = root.join("conf/server.conf").is_symlink();
+            assert_eq!(is_linked, expected == Some(0), "{files:?}: it is left as it is");
+        }
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn only_a_disk_that_somebody_brought_is_looked_into_for_tables() {
+        for (source, expected) in [
+            (Value::Null, false),
+            (json!({ "snapshot": "nightly" }), false),
+            (json!({ "snapshotId": "snap-0123456789abcdef0" }), true),
+            (json!({ "volumeId": "vol-0123456789abcdef0" }), true),
+        ] {
+            let container = linker(&validated(&with("/spec/storage/source", source.clone())));
+            let script = container["command"][2].as_str().unwrap();
+            assert_eq!(script.contains(HOLDS_TABLES), expected, "{source}");
+        }
     }
 
     #[test]

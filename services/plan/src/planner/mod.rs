@@ -15,6 +15,7 @@ mod joined;
 mod last_copy;
 mod left;
 mod machine;
+mod misplaced;
 mod moving;
 mod name;
 mod network;

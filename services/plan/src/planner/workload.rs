@@ -10,7 +10,7 @@ use resources::names;
 
 use super::World;
 use super::child::{ensure, lost_labels};
-use super::{emptied, going, home, ready, shut_out, source, unbegun, unmade, version};
+use super::{emptied, going, home, misplaced, ready, shut_out, source, unbegun, unmade, version};
 use crate::change::{image_of_template, is_stranded, is_told, reload};
 use crate::few::few;
 use crate::secrets::Taking;
@@ -207,7 +207,7 @@ fn judge(world: &World<'_>, plan: &mut Plan, pod: &Pod, node: &Node) -> bool {
         plan.say(Part::Pod, state);
         return false;
     }
-    if emptied::holds_up(world, plan, pod) {
+    if emptied::holds_up(world, plan, pod) || misplaced::holds_up(world, plan, pod) {
         return false;
     }
     let missing = references::missing(world.validated, world.observed);

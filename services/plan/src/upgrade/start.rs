@@ -6,7 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, PodCondition};
 
 use crate::planner::{is_on, is_ready};
-use crate::pod::{NOT_PULLED, condition, is, is_through, preparing, questdb, refuses, waiting_for};
+use crate::pod::{
+    NOT_PULLED, condition, finds_tables_elsewhere, is, is_through, preparing, questdb, refuses, waiting_for,
+};
 
 /// Ends after which nobody hopes for the next start.
 const ENDS: i32 = 3;
@@ -81,8 +83,11 @@ pub(super) fn failure(pod: &Pod, now: Timestamp) -> Option<String> {
         return Some(format!("it ended again and again{}", exit_code(container)));
     }
     let age = since(condition(pod, "PodScheduled")).map(|then| now.duration_since(then));
-    // A disk that was emptied is no fault of a version, and no other one is to begin on it.
-    let mut prepares = preparing(pod).filter(|container| !refuses(container) && !is_through(container));
+    // What is wrong with a disk is no fault of a version, and no other one is to begin on it.
+    let is_for_the_disk =
+        |container: &ContainerStatus| refuses(container) || finds_tables_elsewhere(container);
+    let mut prepares =
+        preparing(pod).filter(|container| !is_for_the_disk(container) && !is_through(container));
     if let Some(ended) = prepares.find(|container| container.restart_count >= ENDS) {
         let name = &ended.name;
         return Some(format!("what prepares for it ({name}) ended again and again{}", exit_code(ended)));
@@ -171,6 +176,7 @@ mod tests {
                 Some("what prepares for it (link-config) ended again and again, last with exit code 127"),
             ),
             ("link-config", again(66), None),
+            ("link-config", again(65), None),
             (
                 "restore",
                 again(66),

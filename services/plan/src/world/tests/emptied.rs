@@ -121,13 +121,18 @@ fn another_disk_that_people_put_in_its_place_is_what_the_next_pod_is_told_of() {
 fn emptied() -> World {
     let begin = |world: &mut World| become_(world, RunState::Running);
     let mut world = on_the_way(paused(), begin, |world| world.children.pod.is_some());
+    refuse(&mut world, 66);
+    world
+}
+
+/// What prepares for QuestDB keeps it from the disk again and again, and says why by this exit code.
+fn refuse(world: &mut World, code: i32) {
     let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
     pod.status.get_or_insert_default().init_container_statuses = parse(&json!([{
         "name": "link-config", "image": "", "imageID": "", "ready": false, "restartCount": 4,
         "state": { "waiting": { "reason": "CrashLoopBackOff" } },
-        "lastState": { "terminated": { "exitCode": 66 } },
+        "lastState": { "terminated": { "exitCode": code } },
     }]));
-    world
 }
 
 fn look(world: &mut World) -> Plan {
@@ -198,6 +203,23 @@ fn an_emptied_disk_is_told_with_its_id_and_served_only_by_a_word_for_this_start(
 fn what_begins_after_all_serves_as_ever() {
     let mut world = emptied();
     look(&mut world);
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    pod.status.get_or_insert_default().init_container_statuses = None;
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+}
+
+#[test]
+fn tables_at_the_top_of_a_disk_that_was_brought_are_told_with_what_to_do() {
+    let mut world = on_the_way(fresh_on_disk(), |_| {}, |world| world.children.pod.is_some());
+    refuse(&mut world, 65);
+    let planned = look(&mut world);
+    let Some(State::Broken(text)) = planned.state(Part::Pod) else { panic!("{:?}", planned.progress) };
+    assert!(text.contains(&disk(&world)) && text.contains("into a folder db"), "{text}");
+    let (degraded, text) = told(&world, condition::DEGRADED).unwrap();
+    assert!(degraded == "True" && text.contains("into a folder db"), "{text}");
+
+    // Once they are there it begins when its kubelet tries again.
     let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
     pod.status.get_or_insert_default().init_container_statuses = None;
     settle(&mut world, None, false);
