@@ -16,6 +16,7 @@ mod ends;
 mod enumerated;
 mod firewall;
 mod foreground;
+mod gone;
 mod half;
 mod held;
 mod identity;

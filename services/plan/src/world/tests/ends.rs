@@ -31,6 +31,10 @@ pub(super) const ENDS: &[Operation] = &[
         world.touch();
     }),
     operation("remove what is purged", purged, remove),
+    operation("remove what is gone already", serving_plain, |world| {
+        super::gone::lose_all(world);
+        remove(world);
+    }),
     operation("protect", serving, |world| change(world, |spec| spec.deletion_protection = true)),
     operation("protect no more", protected, |world| {
         change(world, |spec| spec.deletion_protection = false);
