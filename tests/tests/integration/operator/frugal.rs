@@ -42,6 +42,12 @@ const TRIES: usize = 3;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_create_writes_everything_once_and_asks_nothing_and_a_redelivery_costs_nothing() {
     let (mut subject, front, operator) = frugally_created().await;
+    let made = eventually(PATIENCE, "the time that it took to be measured", async || {
+        let made = operator.metric("provisioning_duration_seconds_count", "outcome=\"succeeded\"").await;
+        (made > 0.0).then_some(made)
+    })
+    .await;
+    assert!(made < 2.0, "one database was made, and {made} were measured");
     let before = asked(&front).len();
     subject.say_again().await;
     rounds(&operator, 2.0).await;
