@@ -16,6 +16,8 @@ use crate::upgrade::{NEWER, Used, get};
 
 /// Where the table is.
 pub(crate) const GUIDE: &str = include_str!("../../../deploy/operator/README.md");
+/// How a machine is taken out of use.
+const DRAIN: &str = r#"kubectl drain "$(kubectl -n data get qdb trades -o jsonpath='{.status.node.name}')" --ignore-daemonsets"#;
 
 impl Used {
     /// Carries out a line of the table, as people do.
@@ -64,6 +66,22 @@ impl Used {
             Some(found["metadata"]["uid"].as_str()?.to_owned())
         })
         .await
+    }
+
+    /// Somebody drains its Node as the guide has it, for as long as the pod is there.
+    async fn is_drained(&self) {
+        assert!(GUIDE.contains(DRAIN), "the guide drains otherwise");
+        let found = self.read().await;
+        let node = found["status"]["node"]["name"].as_str().unwrap();
+        let drain = ["drain", node, "--ignore-daemonsets", "--timeout=50s"];
+        let left = ["get", "node", node, "--ignore-not-found", "--output", "name"];
+        eventually(ROAD, &format!("the drain of {node}"), async || {
+            let is_drained = kubectl(self.home, &drain).await.is_ok();
+            // The machine ends, and its Node with it, maybe before that is heard of.
+            let is_gone = kubectl(self.home, &left).await.is_ok_and(|found| found.is_empty());
+            (is_drained || is_gone).then_some(())
+        })
+        .await;
     }
 
     /// What QuestDB answers to whoever knows its name.
@@ -117,6 +135,11 @@ async fn a_resource_goes_through_the_edits_of_the_guide_without_losing_a_row() {
     used.edit("compute: {instanceType: r7i.2xlarge}").await;
     assert_ne!(machine(home, database).await, before, "it was not moved");
     used.seen.wrote(20, "after a move").await;
+
+    let before = machine(home, database).await;
+    used.is_drained().await;
+    used.seen.wrote(20, "after a drain").await;
+    assert_ne!(machine(home, database).await, before, "it was not moved");
 
     let copy = unique("copy");
     let taken = snapshot(home, database, &copy).await;
