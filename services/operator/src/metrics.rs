@@ -48,6 +48,7 @@ pub(crate) struct Measures {
     contended: Family<Labels, Counter>,
     time: Family<Labels, Histogram>,
     active: Family<Labels, Gauge>,
+    most: Family<Labels, Gauge>,
     leads: Family<Labels, Gauge>,
     aws: Family<Labels, Counter>,
     throttled: Family<Labels, Counter>,
@@ -85,7 +86,6 @@ impl Measures {
         let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
         let long: fn() -> Histogram =
             || Histogram::new([1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0]);
-        tell_concurrency(metrics, concurrency);
         let counter = |name: &str, help: &str| counter(metrics, name, help);
         let begun = |name: &str, help: &str| begun(metrics, name, help);
         let gauge = |name: &str, help: &str| metrics.register(name, help, Family::<Labels, Gauge>::default());
@@ -112,7 +112,8 @@ impl Measures {
                 "How long passes take",
                 Family::new_with_constructor(histogram),
             ),
-            active: gauge("controller_runtime_active_workers", "Databases being worked on"),
+            active: gauge("controller_runtime_active_workers", "Objects being worked on"),
+            most: most(metrics, concurrency),
             leads: leads(metrics),
             aws: counter("aws_api_requests", "Calls to AWS, by operation and result"),
             throttled: counter(
@@ -131,9 +132,10 @@ impl Measures {
         }
     }
 
-    /// The same for passes of another controller, from zero on too.
-    pub(crate) fn of(&self, controller: &'static str) -> Self {
+    /// The same for passes of another controller, of which there may be so many at once, from zero on too.
+    pub(crate) fn of(&self, controller: &'static str, concurrency: u16) -> Self {
         let other = Self { controller, ..self.clone() };
+        other.most.get_or_create(&other.labels()).set(i64::from(concurrency));
         for family in [&other.errors, &other.terminal, &other.panics] {
             drop(family.get_or_create(&other.labels()));
         }
@@ -217,11 +219,15 @@ impl Measures {
     }
 }
 
-fn tell_concurrency(metrics: &Metrics, concurrency: u16) {
-    let name = "controller_runtime_max_concurrent_reconciles";
-    let help = "Databases that may be worked on at once";
-    let maximum = metrics.register(name, help, Family::<Labels, Gauge>::default());
-    maximum.get_or_create(&controller()).set(i64::from(concurrency));
+/// How many may be worked on at once.
+fn most(metrics: &Metrics, concurrency: u16) -> Family<Labels, Gauge> {
+    let most = Family::<Labels, Gauge>::default();
+    most.get_or_create(&controller()).set(i64::from(concurrency));
+    metrics.register(
+        "controller_runtime_max_concurrent_reconciles",
+        "Objects that may be worked on at once",
+        most,
+    )
 }
 
 fn counter(metrics: &Metrics, name: &str, help: &str) -> Family<Labels, Counter> {

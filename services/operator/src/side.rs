@@ -202,7 +202,7 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
 async fn snapshots(context: &Arc<Context>, stop: &CancellationToken) {
     let Side { snapshots: kind, .. } = &context.side;
     let shared = Arc::new(Snapshots::new(Arc::clone(context)));
-    let (measures, memory) = (context.measures.of("questdbsnapshot"), Arc::clone(&shared));
+    let (measures, memory) = (context.measures.of("questdbsnapshot", CONCURRENCY), Arc::clone(&shared));
     let places = Arc::new(Semaphore::new(usize::from(AT_LEISURE)));
     let take = move |resource: Arc<QuestDBSnapshot>| {
         let (shared, measures, places) = (Arc::clone(&shared), measures.clone(), Arc::clone(&places));
@@ -225,7 +225,8 @@ async fn schedules(context: &Arc<Context>, stop: &CancellationToken) {
     let Side { schedules: kind, .. } = &context.side;
     let shared = Arc::new(Schedules::new(Arc::clone(context)));
     let memories = Arc::new(Memories::default());
-    let (measures, memory) = (context.measures.of("questdbsnapshotschedule"), Arc::clone(&memories));
+    let (measures, memory) =
+        (context.measures.of("questdbsnapshotschedule", CONCURRENCY), Arc::clone(&memories));
     let passes = Arc::clone(&shared);
     let take = move |resource: Arc<QuestDBSnapshotSchedule>| {
         let (shared, measures) = (Arc::clone(&shared), measures.clone());

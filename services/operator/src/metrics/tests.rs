@@ -31,7 +31,11 @@ fn a_pass_is_counted_by_its_result_from_zero_on() {
         let labels = format!("controller=\"questdb\",result=\"{result}\"");
         check(&shown, &format!("controller_runtime_reconcile_total{{{labels}}} 0"));
     }
-    let others = text(|measures| drop(measures.of("questdbsnapshot")));
+    let others = text(|measures| drop(measures.of("questdbsnapshot", 30)));
+    for (controller, most) in [("questdb", 32), ("questdbsnapshot", 30)] {
+        let labels = format!("controller=\"{controller}\"");
+        check(&others, &format!("controller_runtime_max_concurrent_reconciles{{{labels}}} {most}"));
+    }
     for name in ["reconcile_errors", "terminal_reconcile_errors", "reconcile_panics"] {
         check(&shown, &format!("controller_runtime_{name}_total{{controller=\"questdb\"}} 0"));
         check(&others, &format!("controller_runtime_{name}_total{{controller=\"questdbsnapshot\"}} 0"));
