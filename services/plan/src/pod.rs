@@ -9,9 +9,9 @@ pub(crate) const RESTORE: &str = "restore";
 /// The one that links to server.conf, and refuses a disk that is empty in the place of one that has data, or on which QuestDB would not
 /// find its tables.
 pub(crate) const LINK_CONFIG: &str = "link-config";
-/// The exit code with which it does that.
+/// The exit code with which it refuses one that is empty.
 pub(crate) const EMPTIED: i32 = 66;
-/// The same where QuestDB's tables are on the disk, and not where QuestDB looks for them.
+/// The one with which it refuses one that has QuestDB's tables, and not where QuestDB looks for them.
 pub(crate) const MISPLACED: i32 = 65;
 
 /// Why a container waits whose image cannot be pulled.
