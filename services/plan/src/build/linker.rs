@@ -15,15 +15,16 @@ use crate::pod::LINK_CONFIG;
 /// The folder in which a pod is shown server.conf.
 pub(super) const SHOWN: &str = "/etc/questdb/config";
 
-/// Whoever mounts a disk as the folder of tables alone, as the questdb-operator does and QuestDB's Helm chart once did, leaves them at its
-/// top, and with them the files that list them. Where the folder has such files too, QuestDB has begun there before.
+/// Whoever mounts a disk as the folder of tables alone, as the questdb-operator and QuestDB's Helm chart once did, leaves them at its
+/// top, and with them the files that list them. Where the folder has such files too, QuestDB has begun there before: that goes on. So
+/// does a restore, which takes them out of the folder first, and puts them back.
 const HOLDS_TABLES: &str = r#"has_tables() {
   for found in "$1"/tables.d.*; do
     if [ -e "$found" ]; then return 0; fi
   done
   return 1
 }
-if has_tables "$ROOT" && ! has_tables "$ROOT/db"; then
+if [ ! -e "$ROOT/_restore" ] && has_tables "$ROOT" && ! has_tables "$ROOT/db"; then
   echo "QuestDB's tables lie at the top of the disk, and are looked for in its folder db: all of it is to be moved there" >&2
   exit 65
 fi
@@ -166,6 +167,8 @@ mod tests {
             (&["tables.d.0", "db/_meta"], refused),
             // It has begun beside them already.
             (&["tables.d.0", "db/tables.d.0"], Some(0)),
+            // So it had on the disk that this is a copy of, and a restore of it was ended half-way.
+            (&["tables.d.0", "_restore", ".checkpoint/db/tables.d.0", "db/trades~1/_meta"], Some(0)),
             (&["db/tables.d.0", "conf/server.conf"], Some(0)),
             (&[".checkpoint/db/tables.d.0"], Some(0)),
             (&["lost+found/"], Some(0)),
