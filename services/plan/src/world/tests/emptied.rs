@@ -1,5 +1,5 @@
 //! A disk that the database has served from and that somebody emptied: nobody begins on it without a word, and whatever else
-//! becomes of a database is not held up by that.
+//! becomes of a database is not held up by that. And one that somebody brought, with its tables where nobody looks for them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -46,7 +46,9 @@ fn forget_machine(world: &mut World) {
 
 /// Takes everything away.
 pub(super) fn lose_all(world: &mut World) {
-    LOSSES.iter().for_each(|(_, lose)| lose(world));
+    for (_, lose) in LOSSES {
+        lose(world);
+    }
 }
 
 #[test]
