@@ -68,7 +68,7 @@ impl Used {
         .await
     }
 
-    /// Somebody drains its Node as the guide has it, for as long as the pod is there.
+    /// Somebody drains its Node as the guide has it, for as long as the pod is there, and waits until nothing is left to do.
     async fn is_drained(&self) {
         assert!(GUIDE.contains(DRAIN), "the guide drains otherwise");
         let found = self.read().await;
@@ -80,6 +80,10 @@ impl Used {
             // The machine ends, and its Node with it, maybe before that is heard of.
             let is_gone = kubectl(self.home, &left).await.is_ok_and(|found| found.is_empty());
             (is_drained || is_gone).then_some(())
+        })
+        .await;
+        eventually(ROAD, "the end of its move", async || {
+            self.wait("condition=Progressing=False", "50s").await
         })
         .await;
     }
