@@ -1,5 +1,5 @@
 //! A disk that somebody brought, with QuestDB's tables at its top: whoever had it before mounted it as the folder of tables alone, as the
-//! questdb-operator does. QuestDB would begin in a folder beside them as a new database, and answer. So its pod does not begin, and
+//! questdb-operator once did. QuestDB would begin in a folder beside them as a new database, and answer. So its pod does not begin, and
 //! people are told what is to be moved where. The operator moves nothing: what else lies there it does not know.
 
 use k8s_openapi::api::core::v1::Pod;
