@@ -9,6 +9,7 @@ mod edits;
 mod emptied;
 mod further;
 mod main_job;
+mod operations;
 mod restore;
 mod secrets;
 mod states;

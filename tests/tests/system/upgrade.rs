@@ -131,12 +131,17 @@ impl Used {
     /// Nobody writes or reads any more, and every acknowledged row is there, once, on the same disk.
     pub(crate) async fn comes_to_rest(&mut self) {
         assert_eq!(volumes(self.home, &self.database.volume).await.len(), 1);
+        self.is_left_alone().await;
+        let client = Client::of(self.home, &self.database, &self.host).await;
+        self.seen.all_there(client).await;
+    }
+
+    /// Nobody writes or reads any more, whether or not it answers.
+    pub(crate) async fn is_left_alone(&mut self) {
         self.seen.ended.store(true, Ordering::SeqCst);
         let (writer, reader) = &mut self.tasks;
         writer.await.unwrap();
         reader.await.unwrap();
-        let client = Client::of(self.home, &self.database, &self.host).await;
-        self.seen.all_there(client).await;
     }
 
     /// Its resource goes, and with it these snapshots and the namespace.
