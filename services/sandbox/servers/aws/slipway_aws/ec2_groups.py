@@ -52,8 +52,13 @@ class StrictEC2(StrictStorage):
         return ActionResult({"SecurityGroups": paged, "NextToken": token})
 
     def authorize_security_group_ingress(self) -> ActionResult:
-        """Add rules to a group that is known."""
-        self._refuse_unseen([self._get_param("GroupId")])
+        """Add rules to a group that is known: all of them, or none where it would have too many."""
+        group_id = self._get_param("GroupId")
+        self._refuse_unseen([group_id])
+        group = self.ec2_backend.get_security_group_from_id(group_id)
+        if group is not None:
+            held = [rule.ip_range or {} for rule in group.ingress_rules]
+            limits.check_rules([*held, *self._ranges()])
         return super().authorize_security_group_ingress()
 
     def revoke_security_group_ingress(self) -> ActionResult:
@@ -83,6 +88,14 @@ class StrictEC2(StrictStorage):
         self._refuse_unseen(self._get_param("Resources", []))
         limits.check_tags({tag["Key"]: tag.get("Value") for tag in self._get_param("Tags", [])})
         return super().create_tags()
+
+    def _ranges(self) -> list[dict[str, Any]]:
+        """Every range that rules are asked for with."""
+        permissions = self._get_param("IpPermissions", [])
+        names = ("IpRanges", "Ipv6Ranges")
+        return [
+            found for asked in permissions for name in names for found in asked.get(name) or []
+        ]
 
     def _is_used(self, group: Any) -> bool:
         backend = self.ec2_backend

@@ -1,4 +1,4 @@
-"""What EBS allows of each type of volume, what EC2 allows of tags, and what it says of anything else.
+"""What EBS allows of each type of volume, EC2 of tags and rules, and what it says of anything else.
 
 Bounds are those of the API reference of CreateVolume and ModifyVolume, ratios those of the EBS
 user guide. Codes and texts of the ratios are what EC2 has been seen to answer. Of what lies below
@@ -8,6 +8,7 @@ a bound of gp3 the reference only says that it is not valid; EC2 may raise it in
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from .errors import AwsError
 
@@ -18,6 +19,8 @@ THROUGHPUT_PER_IOPS = 0.25
 # How long keys and values of tags may be, in characters, and how many tags a resource may have.
 LONGEST_KEY, LONGEST_VALUE, MOST_TAGS = 128, 256, 50
 RESERVED = "aws:"
+# How many rules with ranges of one family a security group may have.
+MOST_RULES = 60
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,16 @@ def check_tags(tags: dict[str, str | None]) -> None:
         raise AwsError(
             "TagLimitExceeded", "The maximum number of Tags for a resource has been reached."
         )
+
+
+def check_rules(ranges: list[dict[str, Any]]) -> None:
+    """Refuse more rules of a group than it may have; the two families of addresses count apart."""
+    for family in ("CidrIp", "CidrIpv6"):
+        if sum(family in found for found in ranges) > MOST_RULES:
+            raise AwsError(
+                "RulesPerSecurityGroupLimitExceeded",
+                "The maximum number of rules per security group has been reached.",
+            )
 
 
 def completed(

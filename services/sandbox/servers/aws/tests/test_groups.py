@@ -41,6 +41,28 @@ def test_rules(strict: Endpoint) -> None:
         strict.ec2.revoke_security_group_ingress(GroupId=group_id, IpPermissions=RULE)
 
 
+def test_too_many_rules_are_refused_all_at_once(strict: Endpoint) -> None:
+    group_id = created(strict)
+
+    def authorize(first: int, last: int) -> None:
+        # Each in a permission of its own.
+        permissions = [
+            {**RULE[0], "IpRanges": [{"CidrIp": f"10.{number}.0.0/16"}]}
+            for number in range(first, last)
+        ]
+        strict.ec2.authorize_security_group_ingress(GroupId=group_id, IpPermissions=permissions)
+
+    with refused("RulesPerSecurityGroupLimitExceeded"):
+        authorize(0, 61)
+    assert rules(strict, group_id) == []
+    authorize(0, 58)
+    with refused("RulesPerSecurityGroupLimitExceeded"):
+        authorize(58, 61)
+    assert len(rules(strict, group_id)[0]["IpRanges"]) == 58
+    authorize(58, 60)
+    assert len(rules(strict, group_id)[0]["IpRanges"]) == 60
+
+
 def test_name_is_unique_in_its_network(strict: Endpoint) -> None:
     group = {"GroupName": token(), "Description": "d", "VpcId": strict.network.vpc_id}
     strict.ec2.create_security_group(**group)
