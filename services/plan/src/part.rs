@@ -28,6 +28,8 @@ parts!(
     Credentials => "credentials",
     /// Firewall.
     SecurityGroup => "security-group",
+    /// Rules of the firewall beside those that stand. Nothing needs them: AWS may refuse them for as long as they are asked for.
+    FurtherRules => "further-rules",
     /// Machine.
     Instance => "instance",
     /// Disk.
@@ -99,7 +101,7 @@ impl Part {
             | Self::Upgrade
             | Self::DnsRelease => &[],
             // Nobody may come in who is not allowed, not even for a moment.
-            Self::Instance | Self::Candidate => &[Self::SecurityGroup],
+            Self::FurtherRules | Self::Instance | Self::Candidate => &[Self::SecurityGroup],
             Self::Tuning | Self::Attachment => &[Self::Volume],
             Self::Reload => &[Self::Config, Self::Pod],
             Self::Pod => &[Self::Credentials, Self::Node, Self::Config, Self::Attachment],
@@ -120,7 +122,8 @@ impl Part {
     pub(crate) const fn is_beside(self) -> bool {
         matches!(
             self,
-            Self::Tuning
+            Self::FurtherRules
+                | Self::Tuning
                 | Self::Reload
                 | Self::Rename
                 | Self::Reach
@@ -160,6 +163,10 @@ mod tests {
             check(Part::Dns, failed, true);
         }
         check(Part::Instance, Part::SecurityGroup, true);
+        check(Part::FurtherRules, Part::SecurityGroup, true);
+        for part in [Part::SecurityGroup, Part::Instance, Part::Candidate, Part::Isolation] {
+            check(part, Part::FurtherRules, false);
+        }
         check(Part::SecurityGroup, Part::Config, false);
         check(Part::Config, Part::Instance, false);
         let row = [

@@ -2,6 +2,7 @@
 
 use plan::{Action, Failure, Part, Step, Target};
 
+use super::contention::firewall;
 use super::{Pass, drift};
 use crate::error::Error;
 
@@ -11,8 +12,15 @@ pub(super) fn rests(part: Part, error: &Error) -> bool {
     match part {
         Part::Tuning => true,
         Part::Candidate => matches!(error, Error::Aws { .. }),
+        // While AWS has not answered, others wait for it.
+        Part::FurtherRules => is_refusal(error),
         _ => false,
     }
+}
+
+/// Whether AWS answered that it does not do it, and will answer so until somebody does something about it.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::Aws { .. }) && error.is_lasting()
 }
 
 /// Tells it where people look, and what status is to say of it.
@@ -36,6 +44,11 @@ pub(super) async fn told(pass: &Pass<'_>, action: &Action, error: &Error) -> Fai
     let message = if overtaken { meanwhile(&action.step, error) } else { error.stable() };
     let mut failure =
         Failure { part: action.part, message, lasting: error.is_lasting(), outdated, overtaken };
+    if let Step::AuthorizeIngress { group, rules } = &action.step
+        && is_refusal(error)
+    {
+        failure.message = format!("{}; {}", failure.message, firewall::refused(group, rules));
+    }
     if action.part == Part::LastCopy && matches!(error, Error::Ending { .. }) {
         // Nothing else that is made is waited for in a namespace that goes.
         failure.message = format!("{}: {}", failure.message, plan::without_last_copy(pass.resource, subject));
@@ -80,6 +93,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn rules_that_aws_refuses_rest_and_what_it_has_not_answered_is_tried_again_with_all_else() {
+        let call = || Box::new(cloud::Call::new("AuthorizeSecurityGroupIngress", "no").with_code("Code"));
+        let aws = |error: cloud::Error| Error::Aws { call: "let somebody in", source: Box::new(error) };
+        for (error, is_refused) in [
+            (aws(cloud::Error::Quota { call: call() }), true),
+            (aws(cloud::Error::Invalid { call: call() }), true),
+            (aws(cloud::Error::Unrecognised { call: call() }), true),
+            (aws(cloud::Error::Throttled { retry_after: None, call: call() }), false),
+            (aws(cloud::Error::Timeout { call: call() }), false),
+            (aws(cloud::Error::Unavailable { call: call() }), false),
+            // Who is fought with has a time of his own.
+            (Error::Contended { what: "a rule".to_owned() }, false),
+        ] {
+            assert_eq!(rests(Part::FurtherRules, &error), is_refused, "{error}");
+            assert!(!rests(Part::SecurityGroup, &error), "{error}");
+        }
+    }
 
     #[test]
     fn who_was_quicker_is_told_by_what_has_changed() {

@@ -72,7 +72,7 @@ pub(crate) async fn apply(
     let pass = Pass { context, resource, validated };
     let mut written = Written::default();
     for action in &plan.actions {
-        if written.applied.holds_back(action.part) {
+        if written.applied.skips(action) {
             continue;
         }
         if let Some(failure) =

@@ -1,6 +1,6 @@
 //! The machine as EC2 is asked for it, and its firewall.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cloud::{IngressRule, Launch, NewSecurityGroup, Owner, Protection, Role, SecurityGroupId, UserData};
 use resources::names::{self, port};
@@ -41,6 +41,14 @@ pub fn security_group(subject: &Subject, settings: &Settings) -> NewSecurityGrou
 
 /// Who may come in, sorted.
 pub fn security_group_rules(validated: &Validated, settings: &Settings) -> Vec<IngressRule> {
+    let mut all = rules_by_weight(validated, settings);
+    all.sort();
+    all
+}
+
+/// The same, in the order in which they are let in where not all can be: first those without which the operator and the cluster could not
+/// do their part, then range by range.
+pub(crate) fn rules_by_weight(validated: &Validated, settings: &Settings) -> Vec<IngressRule> {
     let clients: Vec<u16> = of_clients(validated).into_iter().map(|(_, port)| port).collect();
     // The cluster itself: the operator's SQL, scrapers, and the control plane's way to logs and commands. Which of its
     // pods may connect beside those is for the NetworkPolicy to say.
@@ -56,12 +64,12 @@ pub fn security_group_rules(validated: &Validated, settings: &Settings) -> Vec<I
             })
             .collect()
     };
-    let mut all = rules(&validated.allowed_cidrs, &clients);
-    all.extend(rules(&settings.neighbours.cluster_cidrs, &cluster));
+    let mut all = rules(&settings.neighbours.cluster_cidrs, &cluster);
     // An operator that is none of those pods asks QuestDB too.
     all.extend(rules(&settings.neighbours.operator_cidrs, &[port::HTTP]));
-    all.sort();
-    all.dedup();
+    all.extend(rules(&validated.allowed_cidrs, &clients));
+    let mut known = BTreeSet::new();
+    all.retain(|rule| known.insert(rule.clone()));
     all
 }
 

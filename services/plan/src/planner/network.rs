@@ -1,9 +1,11 @@
 //! The firewall around the machine.
 //!
-//! *Invariant:* who came in before is kept out by no wish that AWS refuses: rules that may be more than AWS takes are asked for before
-//! any other is taken away.
+//! *Invariant:* who came in before is kept out by no wish of which it is not known whether AWS takes it: rules that may be more than it
+//! takes are asked for before any other is taken away. *Invariant:* who is not to come in any more is kept out once AWS has answered,
+//! whatever it answered. *Invariant:* no machine waits for rules that AWS may refuse where others stand, so that a database is healed by
+//! those; for its first ones it waits, because nobody could come in without.
 
-use cloud::{IngressRule, PeerRange, Protocol, SecurityGroup};
+use cloud::{IngressRule, PeerRange, Protocol, SecurityGroup, SecurityGroupId};
 use resources::names::port;
 
 use super::{World, held};
@@ -23,30 +25,32 @@ pub(super) fn security_group<'a>(world: &World<'a>, plan: &mut Plan) -> Option<&
         plan.wait(Part::SecurityGroup, "the security group is being created");
         return None;
     };
-    let Difference { missing, surplus, may_be_refused } = Difference::of(world, group);
-    if missing.is_empty() && surplus.is_empty() {
-        plan.say(Part::SecurityGroup, State::Done);
-        return Some(group);
+    let steps = Difference::of(world, group).steps(&group.id);
+    let state = |part| {
+        let is_changed = steps.iter().any(|(of, _)| *of == part);
+        is_changed.then(|| State::Running(format!("the rules of {} are being changed", group.id)))
+    };
+    plan.say(Part::SecurityGroup, state(Part::SecurityGroup).unwrap_or(State::Done));
+    if let Some(state) = state(Part::FurtherRules) {
+        plan.say(Part::FurtherRules, state);
     }
-    if may_be_refused {
-        // Each of these waits for the one before.
-        let (surplus, strange): (Vec<_>, Vec<_>) = surplus.into_iter().partition(may_be_ours);
-        let (later, first) = in_exchange(missing, &surplus);
-        revoke(plan, group, strange);
-        authorize(plan, group, first);
-        revoke(plan, group, surplus);
-        authorize(plan, group, later);
-    } else {
-        revoke(plan, group, surplus);
-        authorize(plan, group, missing);
+    for (part, step) in steps {
+        let reason = if matches!(step, Step::RevokeIngress { .. }) {
+            "somebody could come in who is not allowed"
+        } else {
+            "somebody who is allowed could not come in"
+        };
+        plan.act(part, step, reason);
     }
-    plan.wait(Part::SecurityGroup, format!("the rules of {} are being changed", group.id));
     Some(group)
 }
 
-/// Whether AWS may refuse the rules that are missing, and those of before are in force until it has taken them.
-pub(super) fn may_be_refused(world: &World<'_>) -> bool {
-    found(world).is_some_and(|group| Difference::of(world, group).may_be_refused)
+/// Whether rules of before are in force because AWS has not answered yet whether it takes more.
+pub(super) fn awaits_answer(world: &World<'_>) -> bool {
+    let Some(group) = found(world) else { return false };
+    let Difference { surplus, missing, .. } = Difference::of(world, group);
+    let is_refused = world.observed.memory.resting.contains(&Part::FurtherRules);
+    !surplus.is_empty() && !missing.further.is_empty() && !is_refused
 }
 
 /// How it is with a group that is being removed. EC2 keeps one that others still use, and says no more than that.
@@ -78,32 +82,87 @@ fn has_machine(account: &Account, vpc: &str) -> bool {
     living.any(|instance| instance.vpc.as_deref().is_none_or(|found| found == vpc))
 }
 
-/// What the rules of a group are not as they should be.
+/// In what the rules of a group are not as they should be.
 struct Difference {
-    missing: Vec<IngressRule>,
+    /// By these nobody was ever let in on purpose.
+    strange: Vec<IngressRule>,
+    /// These may be of a wish of before.
     surplus: Vec<IngressRule>,
-    /// There are to be more than there are of ours, and more than AWS takes of everybody.
-    may_be_refused: bool,
+    missing: Missing,
+    /// Whether anybody comes in who is to.
+    lets_in: bool,
 }
 
 impl Difference {
     fn of(world: &World<'_>, group: &SecurityGroup) -> Self {
-        let wanted = build::security_group_rules(world.validated, world.settings);
-        let without = |rules: &[IngressRule], others: &[IngressRule]| -> Vec<IngressRule> {
-            rules.iter().filter(|rule| !others.contains(rule)).cloned().collect()
+        let wanted = build::rules_by_weight(world.validated, world.settings);
+        let (kept, others): (Vec<_>, Vec<_>) =
+            group.ingress.iter().cloned().partition(|rule| wanted.contains(rule));
+        let (surplus, strange): (Vec<_>, Vec<_>) = others.into_iter().partition(may_be_ours);
+        let missing = wanted.into_iter().filter(|rule| !kept.contains(rule));
+        Self { missing: Missing::of(missing, &kept, &surplus), lets_in: !kept.is_empty(), strange, surplus }
+    }
+
+    /// What is done about it, in order, and for which part.
+    fn steps(self, group: &SecurityGroupId) -> Vec<(Part, Step)> {
+        let Self { strange, surplus, missing: Missing { now, further, later }, lets_in } = self;
+        let revoke = |rules: Vec<IngressRule>| {
+            (!rules.is_empty())
+                .then(|| (Part::SecurityGroup, Step::RevokeIngress { group: group.clone(), rules }))
         };
+        let authorize = |part, rules: Vec<IngressRule>| {
+            (!rules.is_empty()).then(|| (part, Step::AuthorizeIngress { group: group.clone(), rules }))
+        };
+        let steps = if further.is_empty() {
+            let part = if lets_in { Part::FurtherRules } else { Part::SecurityGroup };
+            vec![revoke([strange, surplus].concat()), authorize(part, [now, later].concat())]
+        } else {
+            vec![
+                revoke(strange),
+                authorize(Part::SecurityGroup, now),
+                authorize(Part::FurtherRules, further),
+                revoke(surplus),
+                authorize(Part::SecurityGroup, later),
+            ]
+        };
+        steps.into_iter().flatten().collect()
+    }
+}
+
+/// Rules that are missing, by what has to be before AWS takes them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Missing {
+    /// Nothing: with those that there are they are no more than it takes of everybody.
+    now: Vec<IngressRule>,
+    /// With these there are as many as are asked for in all, which may be more than it takes.
+    further: Vec<IngressRule>,
+    /// Those that are too many have to be gone, whose places they take.
+    later: Vec<IngressRule>,
+}
+
+impl Missing {
+    /// Of rules that are missing beside those that stay, and those that are too many.
+    fn of(missing: impl Iterator<Item = IngressRule>, kept: &[IngressRule], surplus: &[IngressRule]) -> Self {
         let count =
             |rules: &[IngressRule], family| rules.iter().filter(|rule| is_ipv6(rule) == family).count();
-        let held: Vec<IngressRule> = group.ingress.iter().filter(|rule| may_be_ours(rule)).cloned().collect();
-        let may_be_refused = [false, true].into_iter().any(|family| {
-            let wanted = count(&wanted, family);
-            wanted > SURE && wanted > count(&held, family)
+        let mut places = [false, true].map(|family| {
+            let later = count(surplus, family);
+            (SURE.saturating_sub(count(kept, family) + later), later)
         });
-        Self {
-            missing: without(&wanted, &group.ingress),
-            surplus: without(&group.ingress, &wanted),
-            may_be_refused,
+        let mut found = Self::default();
+        for rule in missing {
+            let (now, later) = &mut places[usize::from(is_ipv6(&rule))];
+            if *now > 0 {
+                *now -= 1;
+                found.now.push(rule);
+            } else if *later > 0 {
+                *later -= 1;
+                found.later.push(rule);
+            } else {
+                found.further.push(rule);
+            }
         }
+        found
     }
 }
 
@@ -121,58 +180,77 @@ fn may_be_ours(rule: &IngressRule) -> bool {
         && matches!(rule.peer, PeerRange::Ipv4(_) | PeerRange::Ipv6(_))
 }
 
-/// Those that take the places of others, which have to be taken away before, and those by which there are more.
-fn in_exchange(missing: Vec<IngressRule>, surplus: &[IngressRule]) -> (Vec<IngressRule>, Vec<IngressRule>) {
-    let mut places =
-        [false, true].map(|family| surplus.iter().filter(|rule| is_ipv6(rule) == family).count());
-    missing.into_iter().partition(|rule| {
-        let left = &mut places[usize::from(is_ipv6(rule))];
-        let is_free = *left > 0;
-        *left -= usize::from(is_free);
-        is_free
-    })
-}
-
-fn revoke(plan: &mut Plan, group: &SecurityGroup, rules: Vec<IngressRule>) {
-    if !rules.is_empty() {
-        let step = Step::RevokeIngress { group: group.id.clone(), rules };
-        plan.act(Part::SecurityGroup, step, "somebody could come in who is not allowed");
-    }
-}
-
-fn authorize(plan: &mut Plan, group: &SecurityGroup, rules: Vec<IngressRule>) {
-    if !rules.is_empty() {
-        let step = Step::AuthorizeIngress { group: group.id.clone(), rules };
-        plan.act(Part::SecurityGroup, step, "somebody who is allowed could not come in");
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use cloud::SecurityGroupId;
-
     use super::*;
 
     fn rules(ranges: &[&str]) -> Vec<IngressRule> {
         ranges.iter().map(|range| IngressRule::tcp(port::HTTP, *range)).collect()
     }
 
+    /// So many others of one family.
+    fn others(count: usize) -> Vec<IngressRule> {
+        (0..count).map(|number| IngressRule::tcp(port::PG, format!("192.168.{number}.0/24"))).collect()
+    }
+
     #[test]
-    fn only_what_takes_the_place_of_one_of_its_family_waits_for_that() {
-        let wanted = ["10.1.0.0/16", "10.2.0.0/16", "2001:db8:1::/48", "10.3.0.0/16"];
-        for (surplus, later, first) in [
-            (rules(&[]), rules(&[]), rules(&wanted)),
-            (rules(&["10.9.0.0/16"]), rules(&wanted[..1]), rules(&wanted[1..])),
-            (rules(&["2001:db8:9::/48", "2001:db8:8::/48"]), rules(&wanted[2..3]), {
-                rules(&[wanted[0], wanted[1], wanted[3]])
-            }),
-            (
-                rules(&["10.9.0.0/16", "10.8.0.0/16", "10.7.0.0/16", "2001:db8:9::/48"]),
-                rules(&wanted),
-                rules(&[]),
-            ),
-        ] {
-            assert_eq!(in_exchange(rules(&wanted), &surplus), (later, first), "{surplus:?}");
+    fn what_aws_may_refuse_is_asked_for_apart_from_what_it_takes_and_from_what_takes_the_places_of_others() {
+        let wanted = ["10.1.0.0/16", "2001:db8:1::/48", "10.2.0.0/16", "10.3.0.0/16"];
+        let by = |numbers: &[usize]| -> Vec<IngressRule> {
+            numbers.iter().map(|number| IngressRule::tcp(port::HTTP, wanted[*number])).collect()
+        };
+        let rows: [(usize, &[&str], [&[usize]; 3]); 9] = [
+            (0, &[], [&[0, 1, 2, 3], &[], &[]]),
+            (57, &[], [&[0, 1, 2, 3], &[], &[]]),
+            (58, &[], [&[0, 1, 2], &[3], &[]]),
+            (60, &[], [&[1], &[0, 2, 3], &[]]),
+            // Where there are more, AWS takes as many.
+            (70, &[], [&[1], &[0, 2, 3], &[]]),
+            (70, &["10.9.0.0/16"], [&[1], &[2, 3], &[0]]),
+            (57, &["10.9.0.0/16"], [&[0, 1, 2], &[], &[3]]),
+            (58, &["10.9.0.0/16"], [&[0, 1], &[3], &[2]]),
+            // Families are counted apart.
+            (60, &["2001:db8:9::/48"], [&[1], &[0, 2, 3], &[]]),
+        ];
+        for (kept, surplus, [now, further, later]) in rows {
+            let found = Missing::of(by(&[0, 1, 2, 3]).into_iter(), &others(kept), &rules(surplus));
+            let expected = Missing { now: by(now), further: by(further), later: by(later) };
+            assert_eq!(found, expected, "{kept} {surplus:?}");
+        }
+    }
+
+    #[test]
+    fn what_aws_may_refuse_is_asked_for_before_anything_goes_that_may_be_of_a_wish_of_before() {
+        let [strange, surplus, now, further, later] =
+            ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16", "10.5.0.0/16"]
+                .map(|range| rules(&[range]));
+        let group = SecurityGroupId::new("sg-1");
+        let revoke = |rules: &[&[IngressRule]]| {
+            (Part::SecurityGroup, Step::RevokeIngress { group: group.clone(), rules: rules.concat() })
+        };
+        let authorize = |part, rules: &[&[IngressRule]]| {
+            (part, Step::AuthorizeIngress { group: group.clone(), rules: rules.concat() })
+        };
+        for lets_in in [false, true] {
+            let steps = |further: &[IngressRule]| {
+                let missing = Missing { now: now.clone(), further: further.to_vec(), later: later.clone() };
+                let (strange, surplus) = (strange.clone(), surplus.clone());
+                Difference { strange, surplus, missing, lets_in }.steps(&group)
+            };
+            let part = if lets_in { Part::FurtherRules } else { Part::SecurityGroup };
+            assert_eq!(steps(&[]), [revoke(&[&strange, &surplus]), authorize(part, &[&now, &later])]);
+            // Each of these waits for the one before.
+            let expected = [
+                revoke(&[&strange]),
+                authorize(Part::SecurityGroup, &[&now]),
+                authorize(Part::FurtherRules, &[&further]),
+                revoke(&[&surplus]),
+                authorize(Part::SecurityGroup, &[&later]),
+            ];
+            assert_eq!(steps(&further), expected);
+            let missing = Missing { further: further.clone(), ..Missing::default() };
+            let alone = Difference { strange: Vec::new(), surplus: Vec::new(), missing, lets_in };
+            assert_eq!(alone.steps(&group), [authorize(Part::FurtherRules, &[&further])]);
         }
     }
 

@@ -33,7 +33,7 @@ const LEAVING: [&str; 4] = [
 pub(super) fn isolation(world: &World<'_>, plan: &mut Plan) -> bool {
     let found = world.observed.children.network_policy.as_deref();
     let is_open = plan.state(Part::SecurityGroup) == Some(&State::Done);
-    if !is_open && found.is_some() && network::may_be_refused(world) {
+    if !is_open && found.is_some() && network::awaits_answer(world) {
         // Those of before, who are still let in there, would be kept out here.
         plan.wait(
             Part::Isolation,

@@ -29,7 +29,7 @@ pub use patience::{can_wait, is_reworded, only_begins};
 
 use crate::change;
 use crate::planner::is_named;
-use crate::{Children, Kind, Led, Observed, Part, Plan, State, Unseen, Validated};
+use crate::{Action, Children, Kind, Led, Observed, Part, Plan, State, Step, Unseen, Validated};
 
 /// What became of a plan.
 #[derive(Clone, Debug, Default)]
@@ -66,12 +66,28 @@ impl Failure {
     fn is_apart(&self) -> bool {
         self.part == Part::Reach && self.outdated.is_some()
     }
+
+    /// Whether a step of this part is not to be tried after it.
+    fn holds_back(&self, part: Part) -> bool {
+        // Until AWS has answered, the rules stand that are to give way to these.
+        let is_open = self.part == Part::FurtherRules && !self.lasting;
+        let needs = part.depends_on(self.part) || is_open && part.depends_on(Part::SecurityGroup);
+        needs && !self.is_apart()
+    }
 }
 
 impl Applied {
     /// Whether a step of this part is not to be tried after what failed.
     pub fn holds_back(&self, part: Part) -> bool {
-        self.failures.iter().any(|failure| !failure.is_apart() && part.depends_on(failure.part))
+        self.failures.iter().any(|failure| failure.holds_back(part))
+    }
+
+    /// Whether this step is not to be tried after what failed. Who is allowed is let in, and everybody else kept out, whatever is refused
+    /// of the firewall beside that.
+    pub fn skips(&self, action: &Action) -> bool {
+        let is_of_rules = matches!(action.step, Step::AuthorizeIngress { .. } | Step::RevokeIngress { .. });
+        let counts = |failure: &&Failure| !(is_of_rules && failure.lasting);
+        self.failures.iter().filter(counts).any(|failure| failure.holds_back(action.part))
     }
 
     /// What failed in a part.

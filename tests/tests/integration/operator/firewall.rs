@@ -1,18 +1,23 @@
 //! Another hand in AWS: who undoes a rule of a firewall, or changes a tag or a record, again and again is told, and what was there
-//! comes back.
+//! comes back. And rules that AWS refuses, which nothing else waits for.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cloud::{DnsRecord, HostedZoneId, IngressRule, RecordChange, RecordKind, Tags, key};
-use resources::Phase;
-use resources::names::condition;
-use serde_json::json;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::Api;
+use resources::names::{self, condition};
+use resources::{Phase, QuestDB};
+use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
+use super::apart::word;
 use super::others::Others;
 use super::rig::{PATIENCE, Rig};
 use super::subject::Subject;
+use crate::endpoint::{control, serial};
 
 /// Who is let in, and by which port somebody else does not want that.
 const RANGE: &str = "10.9.0.0/16";
@@ -181,4 +186,97 @@ async fn lead_elsewhere(rig: Arc<Rig>, ours: DnsRecord) {
         }
         tokio::time::sleep(SELDOM).await;
     }
+}
+
+/// What AWS says where a group would have more rules than it may.
+const TOO_MANY: &str = "RulesPerSecurityGroupLimitExceeded";
+/// Another machine than the first.
+const MACHINE: &str = "m7i.xlarge";
+
+/// Ranges, each of which takes two rules.
+fn ranges(numbers: Range<u32>) -> Vec<String> {
+    numbers.map(|number| format!("10.{}.0.0/16", 100 + number)).collect()
+}
+
+/// The rules by which ranges come in.
+fn rules(numbers: Range<u32>) -> Vec<IngressRule> {
+    let ranges = ranges(numbers);
+    let of = |range: &String| [8812, 9000].map(|port| IngressRule::tcp(port, range));
+    let mut rules: Vec<IngressRule> = ranges.iter().flat_map(of).collect();
+    rules.sort();
+    rules
+}
+
+async fn resource(subject: &Subject) -> QuestDB {
+    subject.rig.as_admin().get(&subject.name).await.unwrap()
+}
+
+/// Waits until both fences let in these, as far as each can.
+async fn fenced(subject: &Subject, by_rules: Range<u32>, by_policy: Range<u32>) {
+    let policies: Api<NetworkPolicy> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    eventually(PATIENCE, &format!("rules of {by_rules:?} and a policy of {by_policy:?}"), async || {
+        let policy = policies.get(&names::guard(&subject.name)).await.unwrap();
+        let policy = json!(policy.spec).to_string();
+        let lets_in = |number: u32| policy.contains(&ranges(number..number + 1)[0]);
+        let is_fenced = (0..40).all(|number| lets_in(number) == by_policy.contains(&number));
+        let group = subject.rig.groups().await.remove(0);
+        (is_fenced && group.ingress == rules(by_rules.clone())).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_taken_out_goes_and_the_database_moves_while_aws_refuses_more_rules() {
+    let mut subject = Subject::new(&unique("crowded")).await;
+    let (_others, _operator) = (Others::of(&subject.rig), subject.rig.start().await);
+    subject.wish(|spec| spec["network"] = json!({ "allowedCidrs": ranges(0..30) })).await;
+    subject.carried_out(Phase::Ready).await;
+    fenced(&subject, 0..30, 0..30).await;
+    let since = serial().await;
+    subject
+        .wish(|spec| {
+            spec["network"] = json!({ "allowedCidrs": ranges(1..32) });
+            spec["compute"] = json!({ "instanceType": MACHINE });
+        })
+        .await;
+    fenced(&subject, 1..31, 1..32).await;
+    let found = eventually(PATIENCE, "a word about who is not let in", async || {
+        let found = resource(&subject).await;
+        (word(&found, condition::DEGRADED)?.1 == "FurtherRules").then_some(found)
+    })
+    .await;
+    let (status, _, text) = word(&found, condition::DEGRADED).unwrap();
+    assert!(status == "True" && text.contains(TOO_MANY), "{text}");
+    let named: Vec<String> = ranges(0..40).into_iter().filter(|range| text.contains(range)).collect();
+    assert_eq!(named, ranges(31..32), "{text}");
+    eventually(PATIENCE, "the move to be done", async || {
+        let machines = subject.rig.instances().await;
+        let is_ready = word(&resource(&subject).await, condition::READY)?.0 == "True";
+        (is_ready && machines.len() == 1 && machines[0].instance_type == MACHINE).then_some(())
+    })
+    .await;
+    fenced(&subject, 1..31, 1..32).await;
+    // It takes many passes, and what is refused is not asked for at each.
+    let refused = refusals(since).await;
+    assert!((1..=8).contains(&refused), "{refused}");
+
+    subject
+        .wish(|spec| {
+            spec["network"] = json!({ "allowedCidrs": ranges(2..32) });
+            spec["compute"] = json!({ "instanceType": MACHINE });
+        })
+        .await;
+    let served = subject.carried_out(Phase::Ready).await;
+    assert_eq!(word(&served, condition::DEGRADED).unwrap().0, "False");
+    fenced(&subject, 2..32, 2..32).await;
+    subject.purge_with_others().await;
+}
+
+/// How often AWS refused since then to let in the last range.
+async fn refusals(since: u64) -> usize {
+    let path = format!("/journal?since={since}&action=AuthorizeSecurityGroupIngress");
+    let answer = control("GET", &path, &Value::Null).await;
+    let calls = answer["calls"].as_array().unwrap().iter();
+    let last = ranges(31..32).remove(0);
+    calls.filter(|call| call["result"] == TOO_MANY && call["params"].to_string().contains(&last)).count()
 }

@@ -54,10 +54,7 @@ impl Change {
 
     /// It holds no moving number, so that what means the same is said once.
     fn told(self, rules: &[String]) -> String {
-        let mut named = rules.iter().take(TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
-        if rules.len() > TOLD {
-            named += " and more";
-        }
+        let named = first(rules);
         let (what, call, back) = match self {
             Self::LetIn => ("takes away", "RevokeSecurityGroupIngress", "put back"),
             Self::KeepOut => ("adds", "AuthorizeSecurityGroupIngress", "taken away"),
@@ -67,6 +64,24 @@ impl Change {
              out who it is (CloudTrail tells who calls {call}) and let only one of the two write it"
         )
     }
+}
+
+/// What is said of rules that AWS refuses, and of all of them where it refuses one.
+pub(in crate::apply) fn refused(group: &SecurityGroupId, rules: &[IngressRule]) -> String {
+    let names: Vec<String> = rules.iter().map(|rule| named(group, rule)).collect();
+    format!(
+        "nobody is let in by: {}. Ask for fewer or other ranges, or cure what AWS says: it is asked again every few minutes",
+        first(&names)
+    )
+}
+
+/// The first of them by name.
+fn first(rules: &[String]) -> String {
+    let mut named = rules.iter().take(TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if rules.len() > TOLD {
+        named += " and more";
+    }
+    named
 }
 
 /// Changes the rules that may be changed now; an error names those that are fought over, if one of them has to wait.
@@ -260,6 +275,8 @@ mod tests {
         let rules: Vec<String> = (0..20).map(|number| format!("rule {number}")).collect();
         let text = Change::KeepOut.told(&rules);
         assert!(text.contains("rule 7 and more") && !text.contains("rule 8"), "{text}");
+        let refused = refused(&group(), &[7, 8].map(|port| IngressRule::tcp(port, "10.0.0.0/8")));
+        assert!(refused.contains("tcp 7 from 10.0.0.0/8 (sg-1), tcp 8 from 10.0.0.0/8 (sg-1)."), "{refused}");
         let all = IngressRule {
             protocol: Protocol::All,
             from_port: 0,

@@ -41,7 +41,7 @@ impl World {
                 all.sort();
                 all.dedup();
                 if super::firewall::are_too_many(&all, most) {
-                    return Err("there would be too many rules");
+                    return Err(super::firewall::TOO_MANY);
                 }
                 group.ingress = all;
             }

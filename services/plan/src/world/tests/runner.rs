@@ -88,7 +88,7 @@ pub(super) fn pass_under(
     // The version that our own last write gave it, else the one that was seen.
     let mut version = seen.metadata.resource_version.clone();
     for action in &planned.actions {
-        if applied.holds_back(action.part) {
+        if applied.skips(action) {
             continue;
         }
         let fails = trouble.filter(|trouble| trouble.at == *taken);
@@ -106,6 +106,7 @@ pub(super) fn pass_under(
             done = Err("lost");
         }
         let writes_resource = action.step.writes_resource();
+        super::firewall::keep_in_mind(world, action.part, done.as_ref().err());
         match done {
             Ok(renamed) => {
                 applied.wrote = true;
@@ -203,7 +204,8 @@ fn carry_out(
 }
 
 fn failure(part: Part, message: &str) -> Failure {
-    Failure { part, message: message.to_owned(), lasting: false, outdated: None, overtaken: false }
+    let lasting = message == super::firewall::TOO_MANY;
+    Failure { part, message: message.to_owned(), lasting, outdated: None, overtaken: false }
 }
 
 /// Passes until nothing is left to do; the number of steps taken.

@@ -72,7 +72,7 @@ fn pass_behind(world: &mut World, older: StatefulSet) -> Plan {
     let planned = plan(&seen, &validated(&seen), &observed, &settings());
     let mut applied = Applied::default();
     for action in &planned.actions {
-        if applied.holds_back(action.part) {
+        if applied.skips(action) {
             continue;
         }
         if let Err(message) = world.apply(&action.step, &seen) {
