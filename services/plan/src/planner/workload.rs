@@ -16,20 +16,31 @@ use crate::few::few;
 use crate::secrets::Taking;
 use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build, overrides, pod, references};
 
-/// server.conf and Services; whether they are as they should be.
+/// server.conf and Services; whether a pod may be started with what there is. A Service that stands leads clients to it, however it is to
+/// be changed.
 pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
     let (known, children) = (&world.observed.memory.agreed, &world.observed.children);
-    let done = [
-        ensure(known, plan, Part::Config, build::config_map(world.validated), children.config.as_deref()),
-        ensure(known, plan, Part::Config, build::headless(world.validated), children.headless.as_deref()),
-        ensure(known, plan, Part::Config, build::service(world.validated), children.service.as_deref()),
+    let config = build::config_map(world.validated);
+    let is_written = ensure(known, plan, Part::Config, config, children.config.as_deref());
+    let services = [
+        (build::headless(world.validated), children.headless.as_deref()),
+        (build::service(world.validated), children.service.as_deref()),
     ];
-    if done == [true; 3] {
+    let stand = services.each_ref().map(|(_, found)| found.is_some());
+    let done = services.map(|(service, found)| {
+        let part = if found.is_some() { Part::Reach } else { Part::Config };
+        ensure(known, plan, part, service, found)
+    });
+    let is_done = is_written && stand == [true; 2];
+    if is_done {
         plan.say(Part::Config, State::Done);
-        return true;
+    } else {
+        plan.wait(Part::Config, "configuration and Services are being written");
     }
-    plan.wait(Part::Config, "configuration and Services are being written");
-    false
+    if stand.into_iter().zip(done).any(|(stands, done)| stands && !done) {
+        plan.wait(Part::Reach, "a Service is being changed");
+    }
+    is_done
 }
 
 /// StatefulSet, disk on machine, and pod; whether the pod serves what is asked for. While it waits for a move, one that

@@ -62,9 +62,9 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Whether it is one of a single monitor or route, of which the others need nothing.
+    /// Whether it is one of a single object of which the others of its part need nothing.
     fn is_apart(&self) -> bool {
-        self.part == Part::Reach && self.outdated.is_some()
+        self.part == Part::Reach && self.lasting
     }
 
     /// Whether a step of this part is not to be tried after it.
@@ -83,10 +83,14 @@ impl Applied {
     }
 
     /// Whether this step is not to be tried after what failed. Who is allowed is let in, and everybody else kept out, whatever is refused
-    /// of the firewall beside that.
+    /// of the firewall beside that; and a way in that nobody asks for any more goes, whatever becomes of others.
     pub fn skips(&self, action: &Action) -> bool {
         let is_of_rules = matches!(action.step, Step::AuthorizeIngress { .. } | Step::RevokeIngress { .. });
-        let counts = |failure: &&Failure| !(is_of_rules && failure.lasting);
+        let goes = matches!(action.step, Step::Delete(_));
+        let counts = |failure: &&Failure| {
+            let is_beside = is_of_rules && failure.lasting || goes && failure.part == Part::Reach;
+            !is_beside
+        };
         self.failures.iter().filter(counts).any(|failure| failure.holds_back(action.part))
     }
 

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::credentials::watched;
 use super::model::World;
+use super::operations::end_machine;
 use super::{check_serving, pass, phase, serving, settle, troubles, wish};
 use crate::fixture::resource;
 use crate::{Children, Kind, Step, Unseen};
@@ -169,6 +170,40 @@ fn what_runs_serves_on_while_its_rules_cannot_be_written() {
     pass(&mut world, &mut 0, None, false);
     assert_eq!(condition(&world, condition::READY).unwrap().0, "True");
     assert_ne!(phase(&world), Some(Phase::Ready), "what is missing is told");
+    world.read_only_for = None;
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+}
+
+/// A quota has no load balancer left, say, or the webhook of whoever makes those does not answer.
+#[test]
+fn a_service_that_cannot_be_changed_keeps_no_database_from_its_next_machine() {
+    let mut world = serving();
+    let load_balancer = ServiceSpec { service_type: ServiceType::LoadBalancer, ..ServiceSpec::default() };
+    wish(&mut world, 2, |spec| spec.network.service = Some(load_balancer));
+    world.read_only_for = Some(Kind::Service);
+    end_machine(&mut world, 0);
+    for _ in 0..super::ENOUGH {
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+    }
+    assert_eq!((world.instances.len(), condition(&world, condition::READY).unwrap().0), (2, "True"));
+    assert_ne!(phase(&world), Some(Phase::Ready), "what is not done is told");
+    world.read_only_for = None;
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+}
+
+#[test]
+fn a_route_that_is_not_asked_for_any_more_goes_whatever_else_cannot_be_written() {
+    let mut world = wanting(&OTHERS);
+    settle(&mut world, None, false);
+    assert!(kinds(&world).contains(&Kind::IngressRoute));
+    world.children.disruption_budget = None;
+    world.read_only_for = Some(Kind::PodDisruptionBudget);
+    wish(&mut world, 2, |spec| spec.network.ingress = None);
+    pass(&mut world, &mut 0, None, false);
+    assert_eq!(kinds(&world), [Kind::ServiceMonitor]);
     world.read_only_for = None;
     settle(&mut world, None, false);
     check_serving(&world, None);
