@@ -116,7 +116,10 @@ pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, sett
     }
     last_copy::withdraw(&world, &mut plan);
     match validated.goal {
-        Goal::Serve => serve(&world, &mut plan),
+        Goal::Serve => {
+            serve(&world, &mut plan);
+            name_again(&world, &mut plan);
+        }
         Goal::Pause | Goal::Retire | Goal::Purge => teardown::plan(&world, &mut plan),
     }
     plan.changes = changes(&world, &plan);
@@ -192,12 +195,10 @@ fn nameless(world: &World<'_>, plan: &mut Plan) -> bool {
     is_nameless
 }
 
-/// What somebody took off or changed by hand.
+/// What somebody took off or changed by hand. What goes needs no name for people.
 fn retag(world: &World<'_>, plan: &mut Plan, part: fn(Role) -> Part) {
-    let serves = world.validated.goal == Goal::Serve;
     for Mistagged { role, id, missing } in &world.observed.account.mistagged {
-        // What goes needs no name for people, and must not wait for one.
-        if !serves && missing.iter().all(|(key, _)| key == key::NAME) {
+        if is_name(missing) {
             continue;
         }
         let step = Step::Tag { resource: id.clone(), tags: missing.clone() };
@@ -209,6 +210,20 @@ fn retag(world: &World<'_>, plan: &mut Plan, part: fn(Role) -> Part) {
         };
         plan.act(part(*role), step, reason);
     }
+}
+
+/// Names for people come back after all else, so that nothing waits where they are refused, or somebody takes them off again and again.
+fn name_again(world: &World<'_>, plan: &mut Plan) {
+    let nameless = world.observed.account.mistagged.iter().filter(|found| is_name(&found.missing));
+    for Mistagged { role, id, missing } in nameless {
+        let step = Step::Tag { resource: id.clone(), tags: missing.clone() };
+        plan.act(serving_part(*role), step, format!("people know {id} by its name, which somebody took off"));
+    }
+}
+
+/// Whether these tags are none that anything rests on.
+fn is_name(tags: &Tags) -> bool {
+    tags.iter().all(|(key, _)| key == key::NAME)
 }
 
 /// Whether something is not found by the tags that it has without these.

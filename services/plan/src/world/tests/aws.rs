@@ -56,7 +56,11 @@ impl World {
                     self.volumes.extend(self.offered.take());
                 }
                 self.check_version(resource, tags)?;
+                let is_full = self.full.tags;
                 let known = self.tags_of(resource).ok_or("it is not there")?;
+                if is_full && tags.iter().any(|(key, _)| known.get(key).is_none()) {
+                    return Err("it has as many tags as it may");
+                }
                 *known = tags.iter().fold(known.clone(), |known, (key, value)| known.with(key, value));
             }
             Step::ModifyVolume { volume, change } => {

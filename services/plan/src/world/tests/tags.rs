@@ -1,11 +1,13 @@
 //! Tags in EC2 that somebody changed by hand come back, and nothing is lost or made again meanwhile.
 
 use cloud::{InstanceState, Tags, Volume, VolumeId, VolumeState, key};
-use resources::{QuestDB, RunState, StepState};
+use resources::{Phase, QuestDB, RunState, StepState};
 
 use super::model::World;
-use super::runner::record;
-use super::{check_gone, check_serving, pass, serving, settle, troubles, wish};
+use super::operations::end_machine;
+use super::reach::condition;
+use super::runner::{ENOUGH, record};
+use super::{check_gone, check_serving, pass, phase, serving, settle, troubles, wish};
 use crate::fixture::{plain, settings, validated};
 use crate::{
     Children, Goal, Observed, Part, Plan, State, Step, is_disk_left, is_still_its_disk, is_still_ours, lost,
@@ -49,6 +51,28 @@ fn each_tag_of_ours_comes_back_by_one_step() {
             assert_eq!(world.tags_of(&things[number]), Some(&mut before.clone()), "{what}");
         }
     }
+}
+
+/// Somebody took its name off the disk, and put other tags there, as many as it may have.
+#[test]
+fn a_name_for_people_that_is_refused_keeps_no_database_from_its_next_machine() {
+    let mut world = serving();
+    let [_, disk, _] = ids(&world);
+    let tags = world.tags_of(&disk).unwrap();
+    let others: Tags = tags.iter().filter(|(found, _)| *found != key::NAME).collect();
+    *tags = others;
+    world.full.tags = true;
+    end_machine(&mut world, 0);
+    for _ in 0..ENOUGH {
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+    }
+    assert_eq!((world.instances.len(), condition(&world, "Ready").unwrap().0), (2, "True"));
+    assert_ne!(phase(&world), Some(Phase::Ready), "it is told");
+    world.full.tags = false;
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert!(world.tags_of(&disk).unwrap().get(key::NAME).is_some());
 }
 
 #[test]

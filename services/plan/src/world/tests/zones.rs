@@ -24,6 +24,8 @@ pub(crate) struct Full {
     pub(crate) disks: Vec<String>,
     /// So many rules of one family of addresses are all that it takes in a group.
     pub(crate) rules: Option<usize>,
+    /// Whatever it shows has as many tags as anything may have.
+    pub(crate) tags: bool,
 }
 
 /// A database is made where EC2 lacks something for it.
