@@ -26,6 +26,8 @@ parts!(
     Resource => "resource",
     /// Credentials.
     Credentials => "credentials",
+    /// Keys that are drawn for clients. Nothing needs them: the API server may refuse the Secrets in which they are handed out.
+    Keys => "keys",
     /// Firewall.
     SecurityGroup => "security-group",
     /// Rules of the firewall beside those that stand. Nothing needs them: AWS may refuse them for as long as they are asked for.
@@ -102,6 +104,7 @@ impl Part {
             | Self::DnsRelease => &[],
             // Nobody may come in who is not allowed, not even for a moment.
             Self::FurtherRules | Self::Instance | Self::Candidate => &[Self::SecurityGroup],
+            Self::Keys => &[Self::Credentials],
             Self::Tuning | Self::Attachment => &[Self::Volume],
             Self::Reload => &[Self::Config, Self::Pod],
             Self::Pod => &[Self::Credentials, Self::Node, Self::Config, Self::Attachment],
@@ -122,7 +125,8 @@ impl Part {
     pub(crate) const fn is_beside(self) -> bool {
         matches!(
             self,
-            Self::FurtherRules
+            Self::Keys
+                | Self::FurtherRules
                 | Self::Tuning
                 | Self::Reload
                 | Self::Rename
@@ -164,6 +168,8 @@ mod tests {
         }
         check(Part::Instance, Part::SecurityGroup, true);
         check(Part::FurtherRules, Part::SecurityGroup, true);
+        check(Part::Keys, Part::Credentials, true);
+        check(Part::Pod, Part::Keys, false);
         for part in [Part::SecurityGroup, Part::Instance, Part::Candidate, Part::Isolation] {
             check(part, Part::FurtherRules, false);
         }

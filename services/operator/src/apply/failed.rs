@@ -14,6 +14,7 @@ pub(super) fn rests(part: Part, error: &Error) -> bool {
         Part::Candidate => matches!(error, Error::Aws { .. }),
         // While AWS has not answered, others wait for it.
         Part::FurtherRules => is_refusal(error),
+        Part::Keys => matches!(error, Error::Kubernetes { .. } | Error::Foreign { .. }) && error.is_lasting(),
         _ => false,
     }
 }
@@ -110,6 +111,17 @@ mod tests {
         ] {
             assert_eq!(rests(Part::FurtherRules, &error), is_refused, "{error}");
             assert!(!rests(Part::SecurityGroup, &error), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_handed_out_rests_and_one_that_may_be_in_a_moment_does_not() {
+        for (code, is_refused) in [(403, true), (422, true), (409, false), (500, false)] {
+            let words = "secrets \"trades.ilp.k1\" is forbidden: exceeded quota: small";
+            let status = kube::core::Status::failure(words, "Forbidden").with_code(code).boxed();
+            let error = Error::kubernetes("hand out a key")(kube::Error::Api(status));
+            assert_eq!(rests(Part::Keys, &error), is_refused, "{code}");
+            assert!(!rests(Part::Credentials, &error), "{code}");
         }
     }
 

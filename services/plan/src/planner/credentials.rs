@@ -86,7 +86,7 @@ pub(super) fn marks_last(world: &World<'_>, plan: &mut Plan) {
 /// What is taken over; whether a pod may be made with what is there.
 fn take(world: &World<'_>, plan: &mut Plan) -> bool {
     match &world.choice.taking {
-        Taking::Nothing => world.choice.draws.is_empty(),
+        Taking::Nothing => !world.choice.awaits_keys(world.observed),
         Taking::Unread => {
             plan.wait(Part::Credentials, "the Secrets with the credentials are being read");
             false
@@ -168,11 +168,11 @@ fn note(plan: &mut Plan, new: &NewCredentials) {
 fn draw(world: &World<'_>, plan: &mut Plan) {
     for id in &world.choice.draws {
         let key = build::drawn_key(&world.validated.subject, id);
-        plan.act(
-            Part::Credentials,
-            Step::DrawKey(key, id.clone()),
-            format!("nobody has drawn the key {id} yet"),
-        );
+        let reason = format!("nobody has drawn the key {id} yet");
+        plan.act(Part::Keys, Step::DrawKey(key, id.clone()), reason);
+        plan.wait(Part::Keys, "a key is being drawn");
+    }
+    if world.choice.awaits_keys(world.observed) {
         plan.wait(Part::Credentials, "a key is being drawn");
     }
 }

@@ -69,10 +69,18 @@ impl Failure {
 
     /// Whether a step of this part is not to be tried after it.
     fn holds_back(&self, part: Part) -> bool {
-        // Until AWS has answered, the rules stand that are to give way to these.
-        let is_open = self.part == Part::FurtherRules && !self.lasting;
-        let needs = part.depends_on(self.part) || is_open && part.depends_on(Part::SecurityGroup);
+        let waits = |open: Part| part.depends_on(open);
+        let needs = part.depends_on(self.part) || self.leaves_open().is_some_and(waits);
         needs && !self.is_apart()
+    }
+
+    /// What waits for the answer where none has come yet: rules that are to give way to others, and a restart for a key.
+    fn leaves_open(&self) -> Option<Part> {
+        match self.part {
+            Part::FurtherRules if !self.lasting => Some(Part::SecurityGroup),
+            Part::Keys if !self.lasting => Some(Part::Credentials),
+            _ => None,
+        }
     }
 }
 

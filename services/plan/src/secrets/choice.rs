@@ -7,7 +7,7 @@ use resources::names;
 use super::view::{Candidate, Known, View};
 use super::written::Verdict;
 use super::{Cause, Content, Credential, Hidden, NewCredentials, Origin, Refused, Revision, Taken, started};
-use crate::{Observed, Target, Validated};
+use crate::{Observed, Part, Target, Validated};
 
 /// What is to be done about the credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +25,12 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
+    /// Whether keys are about to be drawn: not while it is refused to hand them out, so that what ends another, and a pod, waits for
+    /// none that may never come.
+    pub(crate) fn awaits_keys(&self, observed: &Observed) -> bool {
+        !self.draws.is_empty() && !observed.memory.resting.contains(&Part::Keys)
+    }
+
     /// Whether keys of the line protocol over TCP may be on their way into the own Secret.
     pub(crate) fn brings_keys(&self) -> bool {
         match &self.taking {
@@ -148,7 +154,7 @@ pub(crate) fn choose(validated: &Validated, observed: &Observed) -> Choice {
     let revoked = view.revoked().filter_map(|(id, key)| key.handed_out(&validated.subject, id));
     choice.revoked = revoked.collect();
     choice.taking = new.against(&view, own, cause);
-    if !choice.draws.is_empty() && matches!(choice.taking, Taking::Renewal(_)) {
+    if choice.awaits_keys(observed) && matches!(choice.taking, Taking::Renewal(_)) {
         // One restart for all of it.
         choice.taking = Taking::Unread;
     }

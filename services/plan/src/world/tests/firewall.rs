@@ -30,14 +30,6 @@ pub(super) const MANY: &[Operation] = &[
     }),
 ];
 
-/// What the operator remembers of rules beside those that stand: whether it was answered that they are not taken.
-pub(super) fn keep_in_mind(world: &mut World, part: Part, refusal: Option<&Refusal>) {
-    if part == Part::FurtherRules {
-        world.memory.resting.retain(|resting| *resting != part);
-        world.memory.resting.extend(refusal.filter(|refusal| **refusal == TOO_MANY).map(|_| part));
-    }
-}
-
 /// Whether EC2 would not take so many in a group.
 pub(super) fn are_too_many(rules: &[IngressRule], most: Option<usize>) -> bool {
     let ipv6 = rules.iter().filter(|rule| matches!(rule.peer, PeerRange::Ipv6(_))).count();

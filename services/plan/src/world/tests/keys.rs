@@ -3,13 +3,17 @@
 
 use resources::{RunState, names};
 
-use super::credentials::{NAME, wishing, written};
+use super::credentials::{NAME, in_force, wishing, written};
 use super::credentials_lost::forget_sources;
-use super::model::World;
-use super::operations::{Operation, become_, on_the_way, operation, remove, serving_plain};
+use super::model::{Refusal, World};
+use super::operations::{Operation, become_, end_machine, on_the_way, operation, remove, serving_plain};
 use super::oracle::check_end;
+use super::reach::condition;
 use super::runner::{ENOUGH, Trouble, pass, settle, troubles};
 use super::serving;
+
+/// What the API server answers where the namespace may have no further Secret.
+pub(super) const NO_SECRET: Refusal = "there is no room for a Secret";
 
 /// All of them.
 pub(super) const KEYS: &[Operation] = &[
@@ -62,6 +66,37 @@ const TURNS: [Turn; 3] = [
     ("to one of them", |world| wishing(world, &["first"])),
     ("to an end", |world| become_(world, RunState::Purged)),
 ];
+
+#[test]
+fn a_key_that_cannot_be_handed_out_holds_up_neither_the_end_of_another_nor_a_pod() {
+    let mut world = serving();
+    wishing(&mut world, &["first"]);
+    settle(&mut world, None, false);
+    assert!(in_force(&world, names::secret::ILP_KEYS).is_some());
+    world.full.secrets = true;
+    wishing(&mut world, &["second"]);
+    let passes = |world: &mut World| {
+        for _ in 0..ENOUGH {
+            pass(world, &mut 0, None, false);
+            world.tick();
+        }
+    };
+    passes(&mut world);
+    assert_eq!((in_force(&world, names::secret::ILP_KEYS), is_handed_out(&world, "first")), (None, false));
+    let told = |world: &World, kind: &str| condition(world, kind).map(|(status, _)| status.to_owned());
+    assert_eq!(
+        [told(&world, "Ready"), told(&world, "Degraded")],
+        [Some("True".to_owned()), Some("True".to_owned())]
+    );
+    end_machine(&mut world, 0);
+    passes(&mut world);
+    assert_eq!((world.instances.len(), told(&world, "Ready").as_deref()), (2, Some("True")));
+
+    world.full.secrets = false;
+    settle(&mut world, None, false);
+    check_end(&world, "there is room for a Secret");
+    assert!(in_force(&world, names::secret::ILP_KEYS).is_some() && is_handed_out(&world, "second"));
+}
 
 #[test]
 fn a_key_that_nobody_asks_for_any_more_is_gone_whenever_that_is_said() {

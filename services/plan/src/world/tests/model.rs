@@ -112,7 +112,7 @@ pub(crate) struct World {
     pub(super) strangers: usize,
     /// Of so many that join the Node is not ready.
     pub(super) unready: usize,
-    /// What EC2 has no room for.
+    /// What there is no room for.
     pub(crate) full: Full,
     /// Copies of the disk.
     pub(crate) snapshots: Vec<Arc<QuestDBSnapshot>>,
@@ -391,6 +391,9 @@ impl World {
                     && (self.read_only || self.read_only_for == Some(manifest.kind))
                 {
                     return Err("the API server takes no objects");
+                }
+                if self.full.secrets && matches!(step, Step::DrawKey(..)) {
+                    return Err(super::keys::NO_SECRET);
                 }
                 if let Step::Apply(manifest) = step
                     && self.is_yet_to_be_seen(manifest)

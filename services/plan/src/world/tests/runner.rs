@@ -106,7 +106,7 @@ pub(super) fn pass_under(
             done = Err("lost");
         }
         let writes_resource = action.step.writes_resource();
-        super::firewall::keep_in_mind(world, action.part, done.as_ref().err());
+        keep_in_mind(world, action.part, done.as_ref().err());
         match done {
             Ok(renamed) => {
                 applied.wrote = true;
@@ -203,8 +203,22 @@ fn carry_out(
     world.apply(step, &seen).or(first)
 }
 
+/// What the other side answers that it will answer again.
+fn is_refusal(message: &str) -> bool {
+    [super::firewall::TOO_MANY, super::keys::NO_SECRET].contains(&message)
+}
+
+/// What the operator remembers of parts that nothing waits for once they are refused.
+fn keep_in_mind(world: &mut World, part: Part, error: Option<&Refusal>) {
+    if [Part::FurtherRules, Part::Keys].contains(&part) {
+        let resting = &mut world.memory.resting;
+        resting.retain(|rests| *rests != part);
+        resting.extend(error.filter(|error| is_refusal(error)).map(|_| part));
+    }
+}
+
 fn failure(part: Part, message: &str) -> Failure {
-    let lasting = message == super::firewall::TOO_MANY;
+    let lasting = is_refusal(message);
     Failure { part, message: message.to_owned(), lasting, outdated: None, overtaken: false }
 }
 

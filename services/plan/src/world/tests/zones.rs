@@ -15,7 +15,7 @@ use crate::{Part, State, Step};
 
 const CLOSED: &str = "eu-west-1z";
 
-/// What EC2 has no room for.
+/// What there is no room for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Full {
     /// Zones in which none is free for a machine of ours.
@@ -26,6 +26,8 @@ pub(crate) struct Full {
     pub(crate) rules: Option<usize>,
     /// Whatever it shows has as many tags as anything may have.
     pub(crate) tags: bool,
+    /// The namespace takes no further Secret.
+    pub(crate) secrets: bool,
 }
 
 /// A database is made where EC2 lacks something for it.
