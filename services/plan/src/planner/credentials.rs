@@ -85,10 +85,20 @@ pub(super) fn marks_last(world: &World<'_>, plan: &mut Plan) {
 
 /// What is taken over; whether a pod may be made with what is there.
 fn take(world: &World<'_>, plan: &mut Plan) -> bool {
+    let awaits_keys = world.choice.awaits_keys(world.observed);
     match &world.choice.taking {
-        Taking::Nothing => !world.choice.awaits_keys(world.observed),
+        Taking::Nothing if awaits_keys && world.observed.children.pod.is_none() => {
+            plan.wait(Part::Credentials, "a key is being drawn first");
+            false
+        }
+        Taking::Nothing => true,
         Taking::Unread => {
-            plan.wait(Part::Credentials, "the Secrets with the credentials are being read");
+            let what = if awaits_keys {
+                "a key is being drawn first"
+            } else {
+                "the Secrets with the credentials are being read"
+            };
+            plan.wait(Part::Credentials, what);
             false
         }
         Taking::PutRight(new) => {
@@ -171,9 +181,6 @@ fn draw(world: &World<'_>, plan: &mut Plan) {
         let reason = format!("nobody has drawn the key {id} yet");
         plan.act(Part::Keys, Step::DrawKey(key, id.clone()), reason);
         plan.wait(Part::Keys, "a key is being drawn");
-    }
-    if world.choice.awaits_keys(world.observed) {
-        plan.wait(Part::Credentials, "a key is being drawn");
     }
 }
 
