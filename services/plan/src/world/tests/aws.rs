@@ -51,18 +51,7 @@ impl World {
             }
             Step::RunInstance { generation, zone, launch } => self.run(*generation, zone, launch)?,
             Step::CreateVolume(new) => self.create_volume(new)?,
-            Step::Tag { resource, tags } => {
-                if self.offered.as_ref().is_some_and(|offered| offered.id.as_str() == resource) {
-                    self.volumes.extend(self.offered.take());
-                }
-                self.check_version(resource, tags)?;
-                let is_full = self.full.tags;
-                let known = self.tags_of(resource).ok_or("it is not there")?;
-                if is_full && tags.iter().any(|(key, _)| known.get(key).is_none()) {
-                    return Err("it has as many tags as it may");
-                }
-                *known = tags.iter().fold(known.clone(), |known, (key, value)| known.with(key, value));
-            }
+            Step::Tag { resource, tags } => self.tag(resource, tags)?,
             Step::ModifyVolume { volume, change } => {
                 if self.too_soon {
                     return Err("too soon");
@@ -82,6 +71,20 @@ impl World {
             }
             other => return self.on_aws_at_the_end(other, seen),
         }
+        Ok(())
+    }
+
+    fn tag(&mut self, resource: &str, tags: &Tags) -> Result<(), Refusal> {
+        if self.offered.as_ref().is_some_and(|offered| offered.id.as_str() == resource) {
+            self.volumes.extend(self.offered.take());
+        }
+        self.check_version(resource, tags)?;
+        let is_full = self.full.tags;
+        let known = self.tags_of(resource).ok_or("it is not there")?;
+        if is_full && tags.iter().any(|(key, _)| known.get(key).is_none()) {
+            return Err("it has as many tags as it may");
+        }
+        *known = tags.iter().fold(known.clone(), |known, (key, value)| known.with(key, value));
         Ok(())
     }
 

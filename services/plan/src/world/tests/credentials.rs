@@ -146,9 +146,12 @@ impl World {
         }
     }
 
-    pub(super) fn draw_key(&mut self, manifest: &Manifest, id: &str) {
+    pub(super) fn draw_key(&mut self, manifest: &Manifest, id: &str) -> Result<(), Refusal> {
         if self.secrets.iter().any(|found| found.metadata.name.as_ref() == Some(&manifest.name)) {
-            return;
+            return Ok(());
+        }
+        if self.full.secrets {
+            return Err(super::keys::NO_SECRET);
         }
         *self.keys_drawn.entry(id.to_owned()).or_default() += 1;
         let mut body = manifest.body.clone();
@@ -160,6 +163,7 @@ impl World {
         let key = ByteString(jwk(id, point).into_bytes());
         secret.data = Some(BTreeMap::from([(names::secret::JWK.to_owned(), key)]));
         self.secrets.push(secret);
+        Ok(())
     }
 
     pub(super) fn set_credentials(&mut self, new: &NewCredentials) -> Result<(), Refusal> {

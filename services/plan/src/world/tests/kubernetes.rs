@@ -29,10 +29,7 @@ impl World {
                 self.create_secret(manifest);
                 Ok(())
             }
-            Step::DrawKey(manifest, id) => {
-                self.draw_key(manifest, id);
-                Ok(())
-            }
+            Step::DrawKey(manifest, id) => self.draw_key(manifest, id),
             Step::RevokeKey(manifest) => {
                 self.revoke_key(manifest);
                 Ok(())
