@@ -32,16 +32,25 @@ pub(super) struct Road {
     pub(super) stop: CancellationToken,
 }
 
-/// Keeps all records of a topic.
-struct Collector(Arc<Mutex<Vec<Record>>>);
+/// Keeps all records of a topic, each once. It says where it stands: whoever reads asks for that again every few seconds, and reads all
+/// again for a store that says nothing.
+struct Collector {
+    records: Arc<Mutex<Vec<Record>>>,
+    offsets: Mutex<BTreeMap<i32, i64>>,
+}
 
 impl Sink for Collector {
     async fn offsets(&self, _: Vec<i32>) -> Result<BTreeMap<i32, i64>, BoxError> {
-        Ok(BTreeMap::new())
+        Ok(self.offsets.lock().unwrap().clone())
     }
 
     async fn store(&self, batch: Arc<Batch>) -> Result<Stored, BoxError> {
-        self.0.lock().unwrap().extend(batch.records.iter().cloned());
+        let mut offsets = self.offsets.lock().unwrap();
+        if offsets.get(&batch.partition).copied() != batch.start {
+            return Ok(Stored::OutOfStep);
+        }
+        offsets.insert(batch.partition, batch.end);
+        self.records.lock().unwrap().extend(batch.records.iter().cloned());
         Ok(Stored::Done)
     }
 }
@@ -62,7 +71,8 @@ impl Road {
         let producer = warmed(&connection, &firsts).await;
         let (records, stop) = (Arc::default(), CancellationToken::new());
         let settings = Settings::new(connection.clone(), &instructions, unique("collector"));
-        let collector = Arc::new(Collector(Arc::clone(&records)));
+        let collector = Collector { records: Arc::clone(&records), offsets: Mutex::default() };
+        let collector = Arc::new(collector);
         tokio::spawn(::bus::sink::run(settings, collector, Arc::default(), stop.clone()));
         Self { app, connection, producer, instructions, gossip, firsts, records, stop }
     }
