@@ -15,7 +15,8 @@ use testkit::{Random, eventually, unique};
 use crate::recoveries::{self, recovered};
 use crate::rig::{PATIENCE, Rig};
 
-/// Keeps all records of a topic.
+/// Keeps all records of a topic, each once. It says where it stands: whoever reads asks for that again every few seconds, and reads all
+/// again for a store that says nothing.
 #[derive(Default)]
 struct Collector {
     records: Mutex<Vec<Record>>,
@@ -24,12 +25,17 @@ struct Collector {
 
 impl Sink for Collector {
     async fn offsets(&self, _: Vec<i32>) -> Result<BTreeMap<i32, i64>, BoxError> {
-        Ok(BTreeMap::new())
+        Ok(self.offsets.lock().unwrap().clone())
     }
 
     async fn store(&self, batch: Arc<Batch>) -> Result<Stored, BoxError> {
+        let mut offsets = self.offsets.lock().unwrap();
+        if offsets.get(&batch.partition).copied() != batch.start {
+            return Ok(Stored::OutOfStep);
+        }
+        // The lock is held until the records are there: whoever sees an offset sees all before it.
         self.records.lock().unwrap().extend(batch.records.iter().cloned());
-        self.offsets.lock().unwrap().insert(batch.partition, batch.end);
+        offsets.insert(batch.partition, batch.end);
         Ok(Stored::Done)
     }
 }
