@@ -2,7 +2,8 @@
 
 use domain::{Position, RunState};
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    PostParams,
 };
 use resources::names;
 use serde_json::{Value, json};
@@ -188,7 +189,9 @@ async fn no_verb_takes_a_resource_back() {
     for seed in [1, 2, 3, u64::from(std::process::id())] {
         let namespace = testkit::temporary_namespace(&client, "fencing").await.unwrap();
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &kind);
-        eventually(PATIENCE, "the definition", async || api.get_opt(NAME).await.ok()).await;
+        // Of a kind that is not served yet one object is just not there, whoever asks for it. A list is answered once it is served.
+        let served = async || api.list(&ListParams::default()).await.ok();
+        eventually(PATIENCE, "the definition", served).await;
         let (client, version) = (client.clone(), format!("{group}/v1"));
         let fenced = Fenced { client, api: api.clone(), version };
         position_never_falls(seed, &fenced).await;
