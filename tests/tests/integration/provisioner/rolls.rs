@@ -75,6 +75,8 @@ async fn replaced(rig: &Rig, front: &Front, first: &[Instruction], running: Runn
         stopping.await.unwrap();
     }
     let took = begun.elapsed();
+    // The one before may have done some of it twice itself: a server that is busy asks for that, and so does a partition that went and came.
+    let done = front.seen(of_this).len();
     // Brokers that are busy for longer than a second at the end do not know the last commit: then it is done again.
     let known = how == Roll::InTurn && rig.is_committed().await;
     let running = heir.unwrap_or_else(|| then.starts(rig));
@@ -83,7 +85,7 @@ async fn replaced(rig: &Rig, front: &Front, first: &[Instruction], running: Runn
     }
     let sent = front.seen(of_this).len();
     match how {
-        Roll::InTurn if known => assert_eq!(sent, DATABASES, "{what}: what was done was done again"),
+        Roll::InTurn if known => assert_eq!(sent, done, "{what}: what was done was done again"),
         Roll::InTurn | Roll::Overlapping => assert!(sent >= DATABASES, "{what}: {sent} applies"),
         Roll::Abandoned => assert!(sent > DATABASES, "{what}: nothing was left where it stood"),
     }
