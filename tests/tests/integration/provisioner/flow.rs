@@ -1,14 +1,21 @@
 //! The road without trouble, and what order means on it.
 
-use domain::{Position, RunState};
+use domain::{DatabaseId, Position, RunState};
 use kube::api::{Api, Patch, PatchParams};
 use resources::names;
 use serde_json::json;
 use testkit::eventually;
+use testkit::spawned::sum;
 use wire::OutcomeKind;
 
-use super::bulkhead::metric;
+use super::bulkhead::{behind_a_front, metric};
 use super::rig::{PATIENCE, Rig, TRACEPARENT, name};
+
+/// How many outcomes were told of a database.
+fn told(rig: &Rig, database: DatabaseId) -> usize {
+    let said = rig.heard.about(database);
+    said.iter().filter(|gossip| matches!(gossip.said, wire::Said::Outcome(_))).count()
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instruction_becomes_a_resource_and_is_told() {
@@ -33,8 +40,15 @@ async fn an_instruction_becomes_a_resource_and_is_told() {
     assert_eq!((seen.content_hash, seen.resource_name), (instruction.content_hash(), name(&instruction)));
     assert!(seen.term >= 1 && seen.resource_version > 0);
     eventually(PATIENCE, "readiness", async || running.health.readiness.is_ready().then_some(())).await;
-    // It is told first and counted then, and the cluster is asked how it is beside its work.
-    metric(&running, "provisioner_instructions_total{cluster=\"bare\",disposition=\"applied\"} 1").await;
+    // It is told first and counted then, each time that it is done: a partition that went and came has it done again. The cluster is
+    // asked how it is beside its work.
+    eventually(PATIENCE, "an apply that is counted once", async || {
+        let metrics = running.metrics.encode().unwrap();
+        let counted = sum(&metrics, "provisioner_instructions_total", "disposition=\"applied\"");
+        let most = f64::from(u32::try_from(told(&rig, instruction.database)).unwrap());
+        (1.0..=most).contains(&counted).then_some(())
+    })
+    .await;
     metric(&running, "provisioner_cluster_up{cluster=\"bare\"} 1").await;
     running.stop().await;
 }
@@ -69,10 +83,7 @@ async fn saying_it_again_changes_nothing_and_a_new_epoch_outranks() {
     let mut after = first.clone();
     after.position = Position { epoch: 2, seq: 1 };
     after.desired.restart_nonce = Some("again".to_owned());
-    let twice = |said: Vec<wire::Gossip>| {
-        said.iter().filter(|gossip| matches!(&gossip.said, wire::Said::Outcome(_))).count() >= 2
-    };
-    eventually(PATIENCE, "the second outcome", async || twice(rig.heard.about(first.database)).then_some(()))
+    eventually(PATIENCE, "the second outcome", async || (told(&rig, first.database) >= 2).then_some(()))
         .await;
     assert_eq!(rig.resource(&first, 7).await.metadata.resource_version, before.metadata.resource_version);
     rig.publish(&after).await;
@@ -126,24 +137,23 @@ async fn what_others_added_to_the_spec_is_taken_away() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_goes_on_where_it_was() {
-    let rig = Rig::new().await;
+    let (rig, front) = behind_a_front().await;
     let first = rig.instruction(1);
+    let applies = || front.seen(|seen| seen.is_apply() && seen.path.contains(&name(&first))).len();
     rig.publish(&first).await;
     let running = rig.start(&[]);
     rig.outcome(&first, OutcomeKind::Applied).await;
     // At its end it waits for brokers for a second only: what they know by then they know however busy they are.
     rig.committed().await;
     running.stop().await;
+    // The one before may have done it twice itself, where its partition went and came before the brokers knew.
+    let before = applies();
+    assert!(before > 0);
     let second = rig.instruction(1);
     rig.publish(&second).await;
     let running = rig.start(&["--offset-reset", "error"]);
     rig.outcome(&second, OutcomeKind::Applied).await;
-    let outcomes = rig
-        .heard
-        .about(first.database)
-        .into_iter()
-        .filter(|gossip| matches!(gossip.said, wire::Said::Outcome(_)));
-    assert_eq!(outcomes.count(), 1, "the first record was not read again");
+    assert_eq!(applies(), before, "the first record was not read again");
     running.stop().await;
 }
 
