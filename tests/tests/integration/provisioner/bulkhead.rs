@@ -221,6 +221,7 @@ async fn a_registration_that_cannot_be_read_holds_back_what_is_meant_for_its_clu
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whichever_replica_reaches_the_cluster_drains() {
     let rig = Rig::new().await;
+    rig.keep_observers().await;
     rig.credentials_of_nobody();
     let away = rig.start(&["--call-timeout", "2"]);
     let parked = others(&rig, 10);

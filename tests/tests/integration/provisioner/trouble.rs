@@ -114,6 +114,7 @@ async fn an_unreachable_cluster_parks_the_newest_and_drains_it_when_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_out_of_service_parks_until_it_is_back() {
     let rig = Rig::new().await;
+    rig.keep_observers().await;
     rig.register(ClusterState::Disabled).await;
     let running = rig.start(&[]);
     rig.count("select count(*) from cluster_observers", "1").await;
