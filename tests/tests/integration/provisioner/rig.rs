@@ -358,11 +358,11 @@ impl Rig {
         .await;
     }
 
-    /// From now on whoever begins to speak for a cluster does so until it gives that back, though Postgres may stand still for longer
-    /// than it has the right to: for a test that is not about who speaks.
+    /// From now on the right to speak for a cluster lasts for longer than anybody may stand still, for a test that is not about who
+    /// speaks. It does come to an end: whoever stops may fail to give it back.
     pub(super) async fn keep_observers(&self) {
         let statement = "create function kept() returns trigger language plpgsql as $$ begin \
-             if new.expires_at > clock_timestamp() then new.expires_at := clock_timestamp() + interval '1 day'; end if; \
+             if new.expires_at > clock_timestamp() then new.expires_at := clock_timestamp() + interval '90 seconds'; end if; \
              return new; end $$; \
              create trigger kept before insert or update on cluster_observers for each row execute function kept()";
         testkit::query(&self.database_url, statement).await.unwrap();
