@@ -204,7 +204,7 @@ async fn the_same_key_does_it_once_and_says_the_same() {
 
 #[tokio::test]
 async fn two_who_redrive_one_letter_at_once_do_it_once() {
-    let app = App::new().await;
+    let app = App::crowded().await;
     let id = app.at_two().await;
     let letter = app.lay_aside(&id, Some(2), "invalid").await;
     let answers = futures::future::join_all((0..6).map(|_| app.redrive(letter))).await;

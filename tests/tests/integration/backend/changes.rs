@@ -52,7 +52,7 @@ async fn a_change_that_cannot_be_is_refused_whole() {
 
 #[tokio::test]
 async fn of_many_changes_of_one_reading_one_is_accepted() {
-    let app = App::new().await;
+    let app = App::crowded().await;
     let made = app.created("trades").await;
     let id = text(&made["database"]["id"]);
     let changes = (0..8).map(|number| {

@@ -90,7 +90,7 @@ async fn the_same_key_is_answered_the_same() {
 
 #[tokio::test]
 async fn the_same_request_at_once_makes_one_database() {
-    let app = App::new().await;
+    let app = App::crowded().await;
     let wish = json!({"name": "trades", "region": "eu-west-1"});
     let sends = (0..100).map(|_| {
         let request = app.request(&app.acme, Method::POST, "/v1/databases").header("Idempotency-Key", "same");
@@ -119,7 +119,7 @@ async fn the_same_request_at_once_makes_one_database() {
 
 #[tokio::test]
 async fn of_many_databases_of_one_name_one_is_made() {
-    let app = App::new().await;
+    let app = App::crowded().await;
     let wish = json!({"name": "trades", "region": "eu-west-1"});
     let answers = join_all((0..8).map(|_| app.create(&app.acme, &wish))).await;
     let mut statuses: Vec<u16> = answers.iter().map(|answer| answer.status.as_u16()).collect();

@@ -489,7 +489,7 @@ async fn other_content_at_an_equal_position_is_reported_and_left() {
 
 #[tokio::test]
 async fn of_two_replicas_one_has_the_turn() {
-    let app = App::new().await;
+    let app = App::crowded().await;
     let settings = Settings { period: LONG, cap: 9, page: PAGE, rules: RULES };
     let [one, other] = [(); 2].map(|()| Sweep { settings, ..sweep(&app, 9, RULES) });
     let (mut here, mut there) = (Place::default(), Place::default());

@@ -101,7 +101,7 @@ async fn what_has_no_way_back_says_why() {
 
 #[tokio::test]
 async fn of_many_cancellations_one_is_accepted() {
-    let app = App::new().await;
+    let app = App::crowded().await;
     let made = app.created("trades").await;
     let path = path_of(&made);
     let keys: Vec<String> = (0..8).map(|number| format!("k{number}")).collect();

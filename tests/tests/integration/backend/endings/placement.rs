@@ -90,7 +90,7 @@ async fn only_an_sre_closes_a_cluster() {
 
 #[tokio::test]
 async fn nothing_is_placed_once_a_cluster_is_closed() {
-    let app = App::new().await;
+    let app = App::crowded().await;
     let creates = (0..12).map(|number| {
         let wish = json!({"name": format!("trades-{number}"), "region": "eu-west-1"});
         let app = &app;
