@@ -83,6 +83,13 @@ impl Try {
         Self { store, url, tenant }
     }
 
+    /// The same for many who ask for the same rows at once: each waits for those before it, and a busy machine may take long with
+    /// them.
+    async fn crowded() -> Self {
+        let scene = Self::new().await;
+        Self { store: scene.waiting(), ..scene }
+    }
+
     fn desired(id: DatabaseId, name: &str) -> Desired {
         let wish = Create { name: name.to_owned(), region: "eu-west-1".to_owned(), ..Create::default() };
         wish.validate(&Offer::default()).unwrap().place(id, &cluster("eu-west-1"))

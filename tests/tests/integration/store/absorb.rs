@@ -274,7 +274,7 @@ async fn offsets_and_rows_move_together_or_not_at_all() {
 
 #[tokio::test]
 async fn of_two_consumers_of_a_partition_one_counts() {
-    let scene = Try::new().await;
+    let scene = Try::crowded().await;
     let batches: Vec<Batch> = (0..8).map(|_| batch(None, 10)).collect();
     let results = futures::future::join_all(batches.iter().map(|batch| scene.store.absorb(batch))).await;
     let (won, lost): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
@@ -424,7 +424,7 @@ async fn dead_letters_are_kept_once_with_their_bytes() {
 
 #[tokio::test]
 async fn gossip_and_changes_at_once_end_in_order_and_without_deadlock() {
-    let scene = Try::new().await;
+    let scene = Try::crowded().await;
     let databases = [scene.create("a").await, scene.create("b").await, scene.create("c").await];
     let gossip = (1..=20).map(|version| {
         let mut seen: Vec<Observation> =

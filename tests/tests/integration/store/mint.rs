@@ -58,7 +58,7 @@ async fn a_mint_is_one_statement() {
 
 #[tokio::test]
 async fn changes_at_once_get_positions_without_gap_or_repetition() {
-    let scene = Try::new().await;
+    let scene = Try::crowded().await;
     let created = scene.create("trades").await;
     let changes = (0..24).map(|number: u32| {
         scene.change(created.id, move |desired| {

@@ -73,7 +73,7 @@ async fn a_silent_observer_loses_its_cluster() {
 
 #[tokio::test]
 async fn of_many_that_ask_at_once_one_gets_it() {
-    let scene = Try::new().await;
+    let scene = Try::crowded().await;
     let cluster: ClusterId = "eu-west-1".parse().unwrap();
     let holders: Vec<String> = (0..8).map(|number| format!("observer-{number}")).collect();
     let asks = holders.iter().map(|holder| scene.store.observe_cluster(&cluster, holder, LONG));

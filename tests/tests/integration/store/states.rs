@@ -66,7 +66,7 @@ impl Try {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_an_undelete_and_a_purge_the_first_wins_and_the_other_is_told() {
-    let scene = Try::new().await;
+    let scene = Try::crowded().await;
     let seed = u64::from(std::process::id());
     let mut random = Random::new(seed);
     let (mut back, mut gone) = (0, 0);
@@ -104,7 +104,7 @@ async fn of_an_undelete_and_a_purge_the_first_wins_and_the_other_is_told() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_an_undelete_and_a_namesake_one_lives() {
-    let scene = Try::new().await;
+    let scene = Try::crowded().await;
     let (mut back, mut other) = (0, 0);
     // Chance has a say in the order: at most as many rounds more as make it no accident that one did not occur.
     for round in 0..600 {

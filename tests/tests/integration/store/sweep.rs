@@ -36,7 +36,7 @@ async fn waiting(store: &Store) -> Vec<(DatabaseId, bool)> {
 
 #[tokio::test]
 async fn replicas_take_turns() {
-    let scene = Try::new().await;
+    let scene = Try::crowded().await;
     let asks = (0..8).map(|_| scene.store.begin_sweep(LONG));
     let turns: Vec<_> =
         futures::future::join_all(asks).await.into_iter().filter_map(Result::unwrap).collect();
@@ -48,7 +48,7 @@ async fn replicas_take_turns() {
 
 #[tokio::test]
 async fn what_is_sent_again_in_a_turn_is_bounded_for_all_replicas_together() {
-    let scene = Try::new().await;
+    let scene = Try::crowded().await;
     let mut due = Vec::new();
     for number in 0..5 {
         due.push((published(&scene, &format!("trades-{number}")).await.id, at(1)));
