@@ -1,5 +1,6 @@
 //! Servers that die, change places or forget: what was acknowledged stays, the pool finds the one that takes writes.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ::store::{Batch, Settings, Store, UnclaimedCode};
@@ -37,13 +38,18 @@ impl Try {
         self.try_create(&format!("many-{number}")).await.ok().map(|created| created.id)
     }
 
-    /// Creates one after the other until one fails; those that were acknowledged.
-    async fn until_it_breaks(&self, worker: usize) -> Vec<DatabaseId> {
-        let mut made = Vec::new();
-        while let Some(id) = self.try_create_named(worker * 100_000 + made.len()).await {
-            made.push(id);
+    /// Creates one after the other until the server is about to crash and one fails; those that were acknowledged. Before that a busy
+    /// machine may be late with some.
+    async fn until_it_breaks(&self, worker: usize, breaks: &AtomicBool) -> Vec<DatabaseId> {
+        let (mut made, mut tried) = (Vec::new(), worker * 100_000);
+        loop {
+            match self.try_create_named(tried).await {
+                Some(id) => made.push(id),
+                None if breaks.load(Ordering::Relaxed) => return made,
+                None => {}
+            }
+            tried += 1;
         }
-        made
     }
 
     /// Creates one where every server takes writes that is asked: on a busy machine a connection may come too late, which
@@ -116,10 +122,12 @@ async fn writes_after_a_crash() -> Duration {
         kept.push(scene.go_on(&format!("before-{number}")).await.0);
     }
     // The crash comes while others commit.
-    let storm = futures::future::join_all((1..=4).map(|worker| scene.until_it_breaks(worker)));
+    let breaks = AtomicBool::new(false);
+    let storm = futures::future::join_all((1..=4).map(|worker| scene.until_it_breaks(worker, &breaks)));
     let crash = async {
         let under_way = "select count(*) > 60 from databases";
         old.wait_for("t", under_way).await;
+        breaks.store(true, Ordering::Relaxed);
         old.stop("immediate").await
     };
     let (stormed, stopped) = tokio::join!(storm, crash);
