@@ -9,7 +9,7 @@ use testkit::postgres::{Server, Session, url_of};
 use testkit::{Mode, Proxy, eventually};
 
 use super::{Try, at, cluster, observation};
-use crate::support::within;
+use crate::support::{patient, within};
 
 const PATIENCE: Duration = Duration::from_mins(2);
 /// How soon writes go on after another server took over.
@@ -310,6 +310,7 @@ async fn commits_that_an_asynchronous_standby_lost_show_as_positions_ahead() {
     let old = Server::primary().await.unwrap();
     let new = old.standby().await.unwrap();
     let scene = Try::on(url_of(&[&old, &new])).await;
+    let scene = Try { store: Store::connect(&scene.url, &patient()).unwrap(), ..scene };
     let created = scene.create("trades").await;
     old.followed_by(&new).await.unwrap();
     new.stop("fast").await.unwrap();
