@@ -12,6 +12,7 @@ use tokio::process::{Child, Command};
 
 use super::streams::{Frame, Stream, absorb, batch, done, outcome};
 use super::{App, PATIENCE, serve, text};
+use crate::support::patient;
 
 /// What is promised from a commit to a reader.
 const SOON: Duration = Duration::from_millis(500);
@@ -22,7 +23,7 @@ fn operation(made: &Value) -> &str {
 
 /// Another replica over the same database, with a pool of its own.
 async fn replica(app: &App) -> String {
-    let store = Store::connect(&app.url, &Settings::default()).unwrap();
+    let store = Store::connect(&app.url, &patient()).unwrap();
     serve(store, app.doorbell.clone(), app.metrics.clone(), app.stop.clone()).await
 }
 
@@ -105,7 +106,7 @@ async fn a_commit_that_takes_long_is_shown_once_and_holds_up_no_other() {
         assert_eq!(stream.next().await.unwrap().id, 1);
         streams.push(stream);
     }
-    let patient = Settings { statement: PATIENCE, ..Settings::default() };
+    let patient = Settings { statement: PATIENCE, ..patient() };
     let patient = Store::connect(&app.url, &patient).unwrap();
     let started = Instant::now();
     let lingering = async {

@@ -8,7 +8,7 @@ use domain::operation::Failure;
 use domain::{ClusterState, Desired, OperationId, OperationState, Position, RunState};
 
 use super::absorb::fresh;
-use super::{Created, Try, as_minted, at, observation, outcome};
+use super::{Created, Try, as_minted, at, observation, outcome, patient};
 
 impl Try {
     /// Takes in what a cluster says.
@@ -319,7 +319,7 @@ async fn a_database_that_somebody_holds_is_left_to_them() {
 #[tokio::test]
 async fn a_cluster_is_not_closed_while_a_database_is_being_placed() {
     let scene = Try::new().await;
-    let settings = Settings { lock: Duration::from_millis(200), ..Settings::default() };
+    let settings = Settings { lock: Duration::from_millis(200), ..patient() };
     let impatient = Store::connect(&scene.url, &settings).unwrap();
     let id = "eu-west-1".parse().unwrap();
     let mut placing = scene.store.begin().await.unwrap();

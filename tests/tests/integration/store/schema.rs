@@ -58,7 +58,7 @@ async fn a_server_that_is_not_there_is_told_soon() {
 async fn whoever_waits_too_long_for_a_lock_is_told_so() {
     let scene = Try::new().await;
     let created = scene.create("trades").await;
-    let settings = Settings { lock: std::time::Duration::from_millis(200), ..Settings::default() };
+    let settings = Settings { lock: std::time::Duration::from_millis(200), ..patient() };
     let impatient = Store::connect(&scene.url, &settings).unwrap();
     let mut holder = scene.store.begin().await.unwrap();
     holder.lock_database(None, created.id).await.unwrap().unwrap();
