@@ -9,7 +9,7 @@ use testkit::load::{Load, Plan};
 use testkit::{Console, unique};
 
 use crate::recoveries::{self, recovered};
-use crate::rig::{FAR, NEAR, Rig};
+use crate::rig::{FAR, NEAR, Rig, patient};
 
 /// What each tenant may ask for in a second, and at once after a rest. The others ask for less.
 const SHARE: [&str; 4] = ["--tenant-requests", "60", "--tenant-burst", "60"];
@@ -25,7 +25,7 @@ const MEMORY: u64 = 256 * 1_024 * 1_024;
 impl Rig {
     /// A console that asks for a tenant, and has that tenant's share.
     async fn console_of(&self, tenant: &str) -> Console {
-        let store = Store::connect(&self.database_url, &store::Settings::default()).unwrap();
+        let store = Store::connect(&self.database_url, &patient()).unwrap();
         let wish =
             backend::tokens::Wish { role: Role::Console, tenant: None, name: unique("console"), days: None };
         let token = backend::tokens::create(&store, wish).await.unwrap();

@@ -68,6 +68,11 @@ pub(crate) struct Ground {
     pub(crate) kafka: Option<(Connection, i32)>,
 }
 
+/// A store that waits for a connection as long as anything may take: Postgres may be busy.
+pub(crate) fn patient() -> store::Settings {
+    store::Settings { acquire: PATIENCE, ..store::Settings::default() }
+}
+
 impl Rig {
     /// Everything but running programs.
     pub(crate) async fn new() -> Self {
@@ -81,7 +86,7 @@ impl Rig {
             Some(url) => url,
             None => testkit::fresh_database().await.unwrap(),
         };
-        let store = Store::connect(&database_url, &store::Settings::default()).unwrap();
+        let store = Store::connect(&database_url, &patient()).unwrap();
         store.migrate().await.unwrap();
         testkit::audit::begin(&database_url).await.unwrap();
         let (_, server) = testkit::at_port(&database_url, 0).unwrap();
