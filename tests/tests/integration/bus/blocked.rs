@@ -11,7 +11,7 @@ use bus::{Disposition, Handler, Record};
 use runtime::CancellationToken;
 use testkit::unique;
 
-use super::stage::{Consumer, Notes, send, settings, until};
+use super::stage::{Consumer, Notes, ended_well, send, settings, until};
 use super::{producer, topic};
 
 const KEYS: i64 = 30;
@@ -131,7 +131,7 @@ async fn a_poll_loop_that_stands_still_loses_its_partitions_and_nothing_else() {
     }
     second.stop().await;
     stop.cancel();
-    task.await.unwrap().unwrap();
+    ended_well(&task.await.unwrap());
     let rest = Notes::new(true);
     let last = Consumer::start(settings(&topic, &group), &rest);
     round(5).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bus::consumer::Limits;
 use testkit::unique;
 
-use super::stage::{Consumer, Notes, send, settings, until};
+use super::stage::{Consumer, Notes, ended_well, send, settings, until};
 use super::{producer, topic};
 
 /// Partitions of a consumer, as of its last look.
@@ -30,7 +30,7 @@ async fn a_partition_given_back_waits_for_what_still_runs() {
     let second = Consumer::start(settings(&topic, &group), &others);
     until("two partitions taken", || partitions(&second).len() == 2 && partitions(&first).len() == 2).await;
     second.stop.cancel();
-    second.task.await.unwrap().unwrap();
+    ended_well(&second.task.await.unwrap());
     until("all partitions given back", || partitions(&first).len() == 4).await;
     until("their records to be read again", || first.state.snapshot().read > KEYS as u64).await;
     assert_eq!(mine.overlaps(), [""; 0], "nothing is begun a second time while it runs");

@@ -10,6 +10,7 @@ use bus::{Batch, BoxError, Sink, Stored};
 use runtime::CancellationToken;
 use testkit::{eventually, unique};
 
+use super::stage::ended_well;
 use super::{PATIENCE, connection, message, producer, topic};
 
 /// A store in memory that compares and sets, and fails now and then: before the commit, or with its answer lost.
@@ -94,7 +95,7 @@ async fn every_record_is_stored_once_whatever_fails_and_whoever_reads() {
     }
     eventually(PATIENCE, "all records", async || (memory.total() >= RECORDS).then_some(())).await;
     first.stop.cancel();
-    first.task.await.unwrap().unwrap();
+    ended_well(&first.task.await.unwrap());
     let last = producer.send(message(&topic, "key-1", 1)).await.unwrap();
     eventually(PATIENCE, "one more record", async || {
         let inner = memory.inner.lock().unwrap();
@@ -103,7 +104,7 @@ async fn every_record_is_stored_once_whatever_fails_and_whoever_reads() {
     .await;
     let second = second.unwrap();
     second.stop.cancel();
-    second.task.await.unwrap().unwrap();
+    ended_well(&second.task.await.unwrap());
     assert_eq!(memory.total(), RECORDS + 1);
     let inner = memory.inner.lock().unwrap();
     for (partition, offsets) in &inner.stored {
@@ -131,7 +132,7 @@ async fn what_comes_in_a_stream_is_stored_together_and_what_comes_alone_at_once(
     let in_time = begun.elapsed() < PACE / 2;
     eventually(PATIENCE, "all records", async || (memory.total() == 21).then_some(())).await;
     stop.cancel();
-    task.await.unwrap().unwrap();
+    ended_well(&task.await.unwrap());
     // A machine that takes so long to send twenty records shows nothing.
     let calls = memory.inner.lock().unwrap().calls;
     assert!(calls == 2 || !in_time, "{calls} batches");
