@@ -121,19 +121,20 @@ async fn what_comes_in_a_stream_is_stored_together_and_what_comes_alone_at_once(
         (topic(1).await, unique("group"), producer(), Arc::new(Memory::default()));
     let mut settings = Settings::new(connection(), topic.as_str(), group.as_str());
     settings.pace = PACE;
-    let stop = CancellationToken::new();
-    let task = tokio::spawn(run(settings, Arc::clone(&memory), Arc::default(), stop.clone()));
+    let (state, stop) = (Arc::new(State::default()), CancellationToken::new());
+    let task = tokio::spawn(run(settings, Arc::clone(&memory), Arc::clone(&state), stop.clone()));
     producer.send(message(&topic, "key", 0)).await.unwrap();
     eventually(PATIENCE, "the first record", async || (memory.total() == 1).then_some(())).await;
     let begun = memory.inner.lock().unwrap().first.expect("it was called");
     for number in 1..=20 {
         producer.send(message(&topic, "key", number)).await.unwrap();
     }
+    eventually(PATIENCE, "all to be read", async || (state.snapshot().read >= 21).then_some(())).await;
     let in_time = begun.elapsed() < PACE / 2;
     eventually(PATIENCE, "all records", async || (memory.total() == 21).then_some(())).await;
     stop.cancel();
     ended_well(&task.await.unwrap());
-    // A machine that takes so long to send twenty records shows nothing.
+    // A machine that takes so long to send twenty records, or to read them, shows nothing.
     let calls = memory.inner.lock().unwrap().calls;
     assert!(calls == 2 || !in_time, "{calls} batches");
 }
