@@ -157,7 +157,7 @@ async fn commits_that_a_late_standby_lost_are_noticed_and_nothing_is_destroyed()
     eventually(PATIENCE, "a change accepted by the new primary", accepted).await;
     lost.noticed(&rig).await;
     rig.recovery().await;
-    rig.oracle(&format!("qdb-{}", rig.tenant)).settled(PATIENCE).await;
+    rig.settled().await;
     recovered(recoveries::COMMITS_LOST, begun.elapsed());
     lost.healed(&rig).await;
     let left = resource(&rig, &written).await;

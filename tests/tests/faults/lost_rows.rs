@@ -118,7 +118,7 @@ async fn told_and_outranked(rig: &Rig, id: &str, (early, begun): (Value, Instant
     let again = rig.insist(id, &etag, &size(400)).await;
     assert_eq!(rig.ended(&again).await["state"], "succeeded");
     rig.holds(id, "the change", |_, size| size == 400).await;
-    rig.oracle(&format!("qdb-{}", rig.tenant)).settled(PATIENCE).await;
+    rig.settled().await;
     assert_eq!(rig.watched.wrong(), [""; 0]);
     rig.nobody_went_wrong();
     rig.nobody_is_busy().await;

@@ -73,6 +73,7 @@ async fn a_death_before_the_apply_delays_it() {
     let _backend = rig.backend().await;
     let first = rig.provisioner().await;
     let id = rig.victim(NEAR).await;
+    rig.settled().await;
     first.terminate(GRACE).await.unwrap();
     let load = rig.load(71);
     let place = rig.dies_at(BEGUN, &id, 1).await;
@@ -97,6 +98,7 @@ async fn a_death_after_the_apply_repeats_it_without_effect() {
     let _backend = rig.backend().await;
     let first = rig.provisioner().await;
     let id = rig.victim(NEAR).await;
+    rig.settled().await;
     first.terminate(GRACE).await.unwrap();
     let load = rig.load(72);
     let mut longest = Duration::ZERO;
@@ -153,6 +155,7 @@ async fn a_partition_that_comes_back_waits_for_its_keys_at_work() {
     let _backend = rig.backend().await;
     let first = rig.provisioner().await;
     let ids = futures::future::join_all((0..HELD).map(|_| rig.victim(NEAR))).await;
+    rig.settled().await;
     first.terminate(GRACE).await.unwrap();
     let points: Vec<Failpoint> = ids.iter().map(|id| Failpoint::hold(BEGUN, id, &rig.folder)).collect();
     let slow = rig.provisioner_failing_at(&points.iter().collect::<Vec<_>>()).await;

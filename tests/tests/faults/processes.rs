@@ -111,6 +111,7 @@ async fn a_sleeper_that_wakes_changes_nothing() {
     let _backend = rig.backend().await;
     let first = rig.provisioner().await;
     let (changed, deleted) = tokio::join!(rig.victim(NEAR), rig.victim(NEAR));
+    rig.settled().await;
     first.terminate(GRACE).await.unwrap();
     // Of these it has a change in its hands, and not sent yet.
     let held = [&changed, &deleted].map(|id| Failpoint::hold(BEGUN, id, &rig.folder));

@@ -259,6 +259,12 @@ impl Rig {
         id
     }
 
+    /// Waits until nothing is open any more and all that was read is committed and marked: whoever comes next meets what comes next, and
+    /// nothing again.
+    pub(crate) async fn settled(&self) {
+        self.oracle(&format!("qdb-{}", self.tenant)).settled(PATIENCE).await;
+    }
+
     /// Lets a database that nobody else changes grow, from this seq to the next.
     pub(crate) async fn grow(&self, id: &str, seq: i64) {
         let (path, etag) = (format!("/v1/databases/{id}"), format!("\"1-{seq}\""));

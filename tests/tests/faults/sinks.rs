@@ -138,6 +138,7 @@ async fn a_relay_that_dies_before_its_mark_publishes_again() {
     let _programs = (rig.backend_with("api,sink", &[]).await, rig.provisioner().await);
     let first = rig.second_backend("relay").await;
     let id = rig.victim(NEAR).await;
+    rig.settled().await;
     first.kill().await.unwrap();
     let load = rig.load(83);
     let point = Failpoint::abort(SENT, &id, &rig.folder);
