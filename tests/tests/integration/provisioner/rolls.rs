@@ -75,7 +75,7 @@ async fn replaced(rig: &Rig, front: &Front, first: &[Instruction], running: Runn
         stopping.await.unwrap();
     }
     let took = begun.elapsed();
-    // The one before may have done some of it twice itself: a server that is busy asks for that, and so does a partition that went and came.
+    // The one before may have done some of it twice itself: where a server is busy, or where its partition went and came.
     let done = front.seen(of_this).len();
     // Brokers that are busy for longer than a second at the end do not know the last commit: then it is done again.
     let known = how == Roll::InTurn && rig.is_committed().await;
