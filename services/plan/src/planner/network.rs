@@ -184,6 +184,9 @@ fn may_be_ours(rule: &IngressRule) -> bool {
 mod tests {
     use super::*;
 
+    /// What comes now, further and later, by the numbers of rules.
+    type Shares = [&'static [usize]; 3];
+
     fn rules(ranges: &[&str]) -> Vec<IngressRule> {
         ranges.iter().map(|range| IngressRule::tcp(port::HTTP, *range)).collect()
     }
@@ -199,7 +202,7 @@ mod tests {
         let by = |numbers: &[usize]| -> Vec<IngressRule> {
             numbers.iter().map(|number| IngressRule::tcp(port::HTTP, wanted[*number])).collect()
         };
-        let rows: [(usize, &[&str], [&[usize]; 3]); 9] = [
+        let rows: [(usize, &[&str], Shares); 9] = [
             (0, &[], [&[0, 1, 2, 3], &[], &[]]),
             (57, &[], [&[0, 1, 2, 3], &[], &[]]),
             (58, &[], [&[0, 1, 2], &[3], &[]]),
