@@ -72,7 +72,9 @@ fn a_step_that_somebody_was_quicker_in_has_not_failed() {
     };
     let shown = text(|measures| {
         let ends = [Ok(()), Err(refused(409)), Err(refused(409)), Err(refused(422)), Err(Error::Lease)];
-        ends.iter().for_each(|end| measures.step("Apply", end));
+        for end in &ends {
+            measures.step("Apply", end);
+        }
     });
     for (result, count) in [("done", 1), ("overtaken", 2), ("failed", 2)] {
         check(&shown, &format!("slipway_operator_steps_total{{step=\"Apply\",result=\"{result}\"}} {count}"));

@@ -3,7 +3,7 @@
 use ::store::{Observation, OutcomeKind};
 use domain::DatabaseId;
 use resources::names::condition::VOLUME_RESIZING;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{App, id_of, observation, outcome, path_of, text};
 
@@ -62,12 +62,7 @@ async fn what_goes_back_does_so_in_its_size_unless_the_disk_has_it_or_is_being_g
             let wish = json!({"storage": {"size_gib": 5_000}, "config": {"a.b": "1"}});
             let changed = app.patch(text(&made["database"]["id"]), "\"1-1\"", &wish).await.body;
             app.hear(vec![sized(id_of(&made), (has, 5_000), changing)], Vec::new()).await;
-            if cancelled {
-                assert_eq!(app.cancel(&app.acme, &path_of(&changed), &name).await.status, 202, "{name}");
-            } else {
-                app.run_out(&changed).await;
-                assert_eq!(app.judged().await.reverted, 1, "{name}");
-            }
+            goes_back(&app, &changed, cancelled).await;
             let shown = app.database(&made).await;
             assert_eq!(
                 (&shown["storage"]["size_gib"], &shown["config"]),
@@ -75,6 +70,17 @@ async fn what_goes_back_does_so_in_its_size_unless_the_disk_has_it_or_is_being_g
                 "{name}"
             );
         }
+    }
+}
+
+/// A change goes back because it is cancelled, or because its time runs out.
+async fn goes_back(app: &App, changed: &Value, cancelled: bool) {
+    let path = path_of(changed);
+    if cancelled {
+        assert_eq!(app.cancel(&app.acme, &path, &path.replace('/', "-")).await.status, 202, "{path}");
+    } else {
+        app.run_out(changed).await;
+        assert_eq!(app.judged().await.reverted, 1, "{path}");
     }
 }
 
