@@ -10,6 +10,7 @@ from moto.ec2.responses._base_response import EC2BaseResponse
 from . import limits
 from .ec2_storage import StrictStorage
 from .errors import AwsError, not_found
+from .moto_patches import source
 from .places import page
 
 # Moto writes these as constants because its resources have no passing states.
@@ -57,8 +58,7 @@ class StrictEC2(StrictStorage):
         self._refuse_unseen([group_id])
         group = self.ec2_backend.get_security_group_from_id(group_id)
         if group is not None:
-            held = [rule.ip_range or {} for rule in group.ingress_rules]
-            limits.check_rules([*held, *self._ranges()])
+            limits.check_rules([*map(source, group.ingress_rules), *self._asked()])
         return super().authorize_security_group_ingress()
 
     def revoke_security_group_ingress(self) -> ActionResult:
@@ -89,13 +89,11 @@ class StrictEC2(StrictStorage):
         limits.check_tags({tag["Key"]: tag.get("Value") for tag in self._get_param("Tags", [])})
         return super().create_tags()
 
-    def _ranges(self) -> list[dict[str, Any]]:
-        """Every range that rules are asked for with."""
-        permissions = self._get_param("IpPermissions", [])
-        names = ("IpRanges", "Ipv6Ranges")
-        return [
-            found for asked in permissions for name in names for found in asked.get(name) or []
-        ]
+    def _asked(self) -> list[dict[str, Any]]:
+        """Whom rules are asked for, one by one."""
+        names = ("ip_ranges", "source_groups", "prefix_list_ids")
+        asked = self._process_rules_from_querystring()
+        return [found for rules in asked for name in names for found in rules[name]]
 
     def _is_used(self, group: Any) -> bool:
         backend = self.ec2_backend

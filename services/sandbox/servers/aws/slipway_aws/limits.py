@@ -7,6 +7,7 @@ a bound of gp3 the reference only says that it is not valid; EC2 may raise it in
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ THROUGHPUT_PER_IOPS = 0.25
 # How long keys and values of tags may be, in characters, and how many tags a resource may have.
 LONGEST_KEY, LONGEST_VALUE, MOST_TAGS = 128, 256, 50
 RESERVED = "aws:"
-# How many rules with ranges of one family a security group may have.
+# How many rules for one family of addresses a security group may have, each way.
 MOST_RULES = 60
 
 
@@ -92,10 +93,15 @@ def check_tags(tags: dict[str, str | None]) -> None:
         )
 
 
-def check_rules(ranges: list[dict[str, Any]]) -> None:
-    """Refuse more rules of a group than it may have; the two families of addresses count apart."""
-    for family in ("CidrIp", "CidrIpv6"):
-        if sum(family in found for found in ranges) > MOST_RULES:
+def check_rules(sources: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse more rules of a group than it may have, by whom each is for.
+
+    The two families of addresses count apart. Whoever is no range of addresses counts in both;
+    a list of prefixes for one, although EC2 counts as many as it may hold.
+    """
+    known = list(sources)
+    for other in ("CidrIpv6", "CidrIp"):
+        if sum(other not in found for found in known) > MOST_RULES:
             raise AwsError(
                 "RulesPerSecurityGroupLimitExceeded",
                 "The maximum number of rules per security group has been reached.",

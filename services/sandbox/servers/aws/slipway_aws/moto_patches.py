@@ -10,8 +10,9 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
-from moto.ec2.models import core, elastic_block_store, instances, subnets
+from moto.ec2.models import core, elastic_block_store, instances, security_groups, subnets
 
+from . import limits
 from .errors import AwsError
 
 # AWS keeps the first four addresses of a subnet and the last one.
@@ -26,6 +27,8 @@ def install() -> None:
     _install_instances()
     subnet: Any = subnets.Subnet
     subnet.get_available_subnet_ip = _next_address
+    groups: Any = security_groups.SecurityGroupBackend
+    groups._verify_group_will_respect_rule_count_limit = _check_rules
 
 
 def _get_tags(self: Any) -> list[dict[str, str]]:
@@ -104,6 +107,24 @@ def _status_check(healthy: Any) -> Any:
         return healthy(self)
 
     return check
+
+
+def source(rule: Any) -> dict[str, Any]:
+    """Whom a rule of a security group is for, as EC2 is asked for it."""
+    return rule.ip_range or rule.source_group or {"PrefixListId": rule.prefix_list_id}
+
+
+def _check_rules(
+    _self: Any,
+    group: Any,
+    _count: int,
+    ranges: list[dict[str, Any]] | None,
+    groups: list[dict[str, Any]] | None = None,
+    egress: bool = False,
+) -> None:
+    """Refuse too many rules, by family of addresses; Moto counts all of them together."""
+    held = group.egress_rules if egress else group.ingress_rules
+    limits.check_rules([*map(source, held), *(ranges or []), *(groups or [])])
 
 
 def _next_address(self: Any, instance: Any) -> str:

@@ -63,6 +63,25 @@ def test_too_many_rules_are_refused_all_at_once(strict: Endpoint) -> None:
     assert len(rules(strict, group_id)[0]["IpRanges"]) == 60
 
 
+def test_rules_count_by_family_of_addresses(strict: Endpoint) -> None:
+    group_id = created(strict)
+    ranges = [{"CidrIp": f"10.{number}.0.0/16"} for number in range(60)]
+    ipv6 = [{"CidrIpv6": f"fd00:{number:x}::/32"} for number in range(60)]
+    both = [{**RULE[0], "IpRanges": ranges, "Ipv6Ranges": ipv6}]
+    strict.ec2.authorize_security_group_ingress(GroupId=group_id, IpPermissions=both)
+    found = rules(strict, group_id)[0]
+    assert (len(found["IpRanges"]), len(found["Ipv6Ranges"])) == (60, 60)
+    # A group has addresses of both.
+    other = {"IpProtocol": "tcp", "FromPort": 9000, "ToPort": 9000}
+    other["UserIdGroupPairs"] = [{"GroupId": created(strict)}]
+    for family in ("IpRanges", "Ipv6Ranges"):
+        with refused("RulesPerSecurityGroupLimitExceeded"):
+            strict.ec2.authorize_security_group_ingress(GroupId=group_id, IpPermissions=[other])
+        one = [{**RULE[0], "IpRanges": [], family: found[family][:1]}]
+        strict.ec2.revoke_security_group_ingress(GroupId=group_id, IpPermissions=one)
+    strict.ec2.authorize_security_group_ingress(GroupId=group_id, IpPermissions=[other])
+
+
 def test_name_is_unique_in_its_network(strict: Endpoint) -> None:
     group = {"GroupName": token(), "Description": "d", "VpcId": strict.network.vpc_id}
     strict.ec2.create_security_group(**group)
