@@ -165,12 +165,15 @@ impl Memories {
             let recent = entry.exhausted.iter().filter(|(of, _, until)| *of == role && now < *until);
             recent.map(|(_, zone, _)| zone.clone()).collect()
         };
-        let held = entry.held.iter().filter(|held| held.generation == generation && now < held.until);
+        let of_wish = || entry.held.iter().filter(move |held| held.generation == generation);
+        let resting = of_wish().filter(|held| now < held.until);
+        let refused = of_wish().filter(|held| held.failure.lasting);
         Memory {
             spent: entry.spent,
             exhausted_zones: without(Role::Instance),
             zones_without_volumes: without(Role::Volume),
-            resting: held.map(|held| held.failure.part).collect(),
+            resting: resting.map(|held| held.failure.part).collect(),
+            refused: refused.map(|held| held.failure.part).collect(),
             agreed: entry.agreed.as_ref().map(|(_, agreed)| agreed.clone()).unwrap_or_default(),
             ..Memory::default()
         }

@@ -169,6 +169,8 @@ pub struct Memory {
     pub zones_without_volumes: Vec<String>,
     /// Parts whose last attempt failed, and that are not tried again for a while.
     pub resting: Vec<Part>,
+    /// Parts that were refused when they were last tried under this wish, whether or not it is time to try them again.
+    pub refused: Vec<Part>,
     /// What an earlier plan found to be as intended ([`crate::Plan::agreed`]).
     pub agreed: Vec<Agreement>,
     /// Whether the annotation with the identity is left to somebody who writes another one again and again. Status holds it.

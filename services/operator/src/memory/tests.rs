@@ -161,6 +161,22 @@ fn what_rests_is_not_tried_before_its_time_unless_the_wish_changes() {
 }
 
 #[test]
+fn what_was_refused_is_known_to_be_until_it_goes_well_or_the_wish_changes() {
+    let memories = Memories::default();
+    let refused = |generation| memories.recall("a", generation).refused;
+    memories.hold("a", 1, failure(false), false);
+    assert_eq!(refused(1), [], "it may be done the next time");
+    memories.hold("a", 1, failure(true), false);
+    // Also while it is tried again: what went on without it does not wait for it then.
+    memories.lock().get_mut("a").unwrap().held[0].until = Instant::now();
+    let known = memories.recall("a", 1);
+    assert_eq!((known.resting, known.refused), (Vec::new(), vec![Part::Tuning]));
+    assert_eq!(refused(2), []);
+    memories.went_well("a", Part::Tuning);
+    assert_eq!(refused(1), []);
+}
+
+#[test]
 fn what_rested_under_another_wish_has_nobody_look_sooner() {
     let memories = Memories::default();
     let left = |generation| memories.rests_for("a", generation, &[Part::Tuning]);

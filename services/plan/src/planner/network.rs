@@ -49,7 +49,7 @@ pub(super) fn security_group<'a>(world: &World<'a>, plan: &mut Plan) -> Option<&
 pub(super) fn awaits_answer(world: &World<'_>) -> bool {
     let Some(group) = found(world) else { return false };
     let Difference { surplus, missing, .. } = Difference::of(world, group);
-    let is_refused = world.observed.memory.resting.contains(&Part::FurtherRules);
+    let is_refused = world.observed.memory.refused.contains(&Part::FurtherRules);
     !surplus.is_empty() && !missing.further.is_empty() && !is_refused
 }
 

@@ -25,10 +25,10 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// Whether keys are about to be drawn: not while it is refused to hand them out, so that what ends another, and a pod, waits for
-    /// none that may never come.
+    /// Whether keys are about to be drawn: not once it was refused to hand them out, so that what ends another, and a pod, waits for
+    /// none that may never come, also when it is time to ask again.
     pub(crate) fn awaits_keys(&self, observed: &Observed) -> bool {
-        !self.draws.is_empty() && !observed.memory.resting.contains(&Part::Keys)
+        !self.draws.is_empty() && !observed.memory.refused.contains(&Part::Keys)
     }
 
     /// Whether keys of the line protocol over TCP may be on their way into the own Secret.
