@@ -30,7 +30,10 @@ parts!(
     Keys => "keys",
     /// Firewall.
     SecurityGroup => "security-group",
-    /// Rules of the firewall beside those that stand. Nothing needs them: AWS may refuse them for as long as they are asked for.
+    /// Rules of the firewall beside those that stand, no more than AWS takes of everybody. Nothing needs them: it may refuse them all the
+    /// same.
+    Rules => "rules",
+    /// Rules beyond those. Nothing needs them: AWS may refuse them for as long as they are asked for.
     FurtherRules => "further-rules",
     /// Machine.
     Instance => "instance",
@@ -103,7 +106,7 @@ impl Part {
             | Self::Upgrade
             | Self::DnsRelease => &[],
             // Nobody may come in who is not allowed, not even for a moment.
-            Self::FurtherRules | Self::Instance | Self::Candidate => &[Self::SecurityGroup],
+            Self::Rules | Self::FurtherRules | Self::Instance | Self::Candidate => &[Self::SecurityGroup],
             Self::Keys => &[Self::Credentials],
             Self::Tuning | Self::Attachment => &[Self::Volume],
             Self::Reload => &[Self::Config, Self::Pod],
@@ -126,6 +129,7 @@ impl Part {
         matches!(
             self,
             Self::Keys
+                | Self::Rules
                 | Self::FurtherRules
                 | Self::Tuning
                 | Self::Reload
@@ -167,10 +171,12 @@ mod tests {
             check(Part::Dns, failed, true);
         }
         check(Part::Instance, Part::SecurityGroup, true);
+        check(Part::Rules, Part::SecurityGroup, true);
         check(Part::FurtherRules, Part::SecurityGroup, true);
         check(Part::Keys, Part::Credentials, true);
         check(Part::Pod, Part::Keys, false);
         for part in [Part::SecurityGroup, Part::Instance, Part::Candidate, Part::Isolation] {
+            check(part, Part::Rules, false);
             check(part, Part::FurtherRules, false);
         }
         check(Part::SecurityGroup, Part::Config, false);

@@ -13,7 +13,7 @@ pub(super) fn rests(part: Part, error: &Error) -> bool {
         Part::Tuning => true,
         Part::Candidate => matches!(error, Error::Aws { .. }),
         // While AWS has not answered, others wait for it.
-        Part::FurtherRules => is_refusal(error),
+        Part::Rules | Part::FurtherRules => is_refusal(error),
         Part::Keys => matches!(error, Error::Kubernetes { .. } | Error::Foreign { .. }) && error.is_lasting(),
         _ => false,
     }
@@ -109,7 +109,9 @@ mod tests {
             // Who is fought with has a time of his own.
             (Error::Contended { what: "a rule".to_owned() }, false),
         ] {
-            assert_eq!(rests(Part::FurtherRules, &error), is_refused, "{error}");
+            for part in [Part::Rules, Part::FurtherRules] {
+                assert_eq!(rests(part, &error), is_refused, "{part} {error}");
+            }
             assert!(!rests(Part::SecurityGroup, &error), "{error}");
         }
     }

@@ -31,8 +31,10 @@ pub(super) fn security_group<'a>(world: &World<'a>, plan: &mut Plan) -> Option<&
         is_changed.then(|| State::Running(format!("the rules of {} are being changed", group.id)))
     };
     plan.say(Part::SecurityGroup, state(Part::SecurityGroup).unwrap_or(State::Done));
-    if let Some(state) = state(Part::FurtherRules) {
-        plan.say(Part::FurtherRules, state);
+    for part in [Part::Rules, Part::FurtherRules] {
+        if let Some(state) = state(part) {
+            plan.say(part, state);
+        }
     }
     for (part, step) in steps {
         let reason = if matches!(step, Step::RevokeIngress { .. }) {
@@ -113,16 +115,16 @@ impl Difference {
         let authorize = |part, rules: Vec<IngressRule>| {
             (!rules.is_empty()).then(|| (part, Step::AuthorizeIngress { group: group.clone(), rules }))
         };
+        let part = if lets_in { Part::Rules } else { Part::SecurityGroup };
         let steps = if further.is_empty() {
-            let part = if lets_in { Part::FurtherRules } else { Part::SecurityGroup };
             vec![revoke([strange, surplus].concat()), authorize(part, [now, later].concat())]
         } else {
             vec![
                 revoke(strange),
-                authorize(Part::SecurityGroup, now),
+                authorize(part, now),
                 authorize(Part::FurtherRules, further),
                 revoke(surplus),
-                authorize(Part::SecurityGroup, later),
+                authorize(part, later),
             ]
         };
         steps.into_iter().flatten().collect()
@@ -240,15 +242,15 @@ mod tests {
                 let (strange, surplus) = (strange.clone(), surplus.clone());
                 Difference { strange, surplus, missing, lets_in }.steps(&group)
             };
-            let part = if lets_in { Part::FurtherRules } else { Part::SecurityGroup };
+            let part = if lets_in { Part::Rules } else { Part::SecurityGroup };
             assert_eq!(steps(&[]), [revoke(&[&strange, &surplus]), authorize(part, &[&now, &later])]);
             // Each of these waits for the one before.
             let expected = [
                 revoke(&[&strange]),
-                authorize(Part::SecurityGroup, &[&now]),
+                authorize(part, &[&now]),
                 authorize(Part::FurtherRules, &[&further]),
                 revoke(&[&surplus]),
-                authorize(Part::SecurityGroup, &[&later]),
+                authorize(part, &[&later]),
             ];
             assert_eq!(steps(&further), expected);
             let missing = Missing { further: further.clone(), ..Missing::default() };

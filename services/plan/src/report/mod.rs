@@ -77,7 +77,7 @@ impl Failure {
     /// What waits for the answer where none has come yet: rules that are to give way to others, and a restart for a key.
     fn leaves_open(&self) -> Option<Part> {
         match self.part {
-            Part::FurtherRules if !self.lasting => Some(Part::SecurityGroup),
+            Part::Rules | Part::FurtherRules if !self.lasting => Some(Part::SecurityGroup),
             Part::Keys if !self.lasting => Some(Part::Credentials),
             _ => None,
         }

@@ -176,7 +176,13 @@ fn a_database_is_healed_by_the_rules_that_stand_while_aws_refuses_more() {
         assert_eq!(word(&world, "Ready").unwrap().0, "True");
         check_fences(&world, &numbers);
     }
-    // It is refused for another reason than their number.
+    // None is taken any more, for another reason than their number.
+    let mut world = wishing_for_more(numbers.clone());
+    world.full.rules = Some(0);
+    end_machine(&mut world, 0);
+    passes(&mut world, ENOUGH);
+    assert_eq!((fences(&world).0, world.instances.len()), (rules_of(29..30), 2));
+    assert_eq!(word(&world, "Ready").unwrap().0, "True");
     let mut world = serving();
     world.full.rules = Some(2);
     change(&mut world, |spec| spec.network.allowed_cidrs.push("10.9.0.0/16".to_owned()));
@@ -244,19 +250,20 @@ fn whatever_fails_on_the_way_the_same_come_in_while_aws_refuses_more() {
 
 #[test]
 fn rules_that_are_refused_hold_nothing_back_and_those_without_an_answer_what_is_to_give_way_to_them() {
+    const ALL: [Part; 5] =
+        [Part::SecurityGroup, Part::Rules, Part::FurtherRules, Part::Instance, Part::Candidate];
     let held = |part: Part, lasting: bool| -> Vec<Part> {
         let failure = Failure { part, message: String::new(), lasting, outdated: None, overtaken: false };
         let applied = Applied { failures: vec![failure], ..Applied::default() };
-        let parts = [Part::SecurityGroup, Part::FurtherRules, Part::Instance, Part::Candidate];
         let others = [Part::Isolation, Part::Pod, Part::Volume, Part::Former, Part::Dns];
-        parts.into_iter().chain(others).filter(|part| applied.holds_back(*part)).collect()
+        ALL.into_iter().chain(others).filter(|part| applied.holds_back(*part)).collect()
     };
-    let all = [Part::SecurityGroup, Part::FurtherRules, Part::Instance, Part::Candidate];
-    assert_eq!(held(Part::FurtherRules, true), [Part::FurtherRules]);
-    for (part, lasting) in
-        [(Part::FurtherRules, false), (Part::SecurityGroup, false), (Part::SecurityGroup, true)]
-    {
-        assert_eq!(held(part, lasting), all, "{part} {lasting}");
+    for part in [Part::Rules, Part::FurtherRules] {
+        assert_eq!(held(part, true), [part]);
+        assert_eq!(held(part, false), ALL, "{part}");
+    }
+    for lasting in [false, true] {
+        assert_eq!(held(Part::SecurityGroup, lasting), ALL, "{lasting}");
     }
 }
 

@@ -210,7 +210,7 @@ fn is_refusal(message: &str) -> bool {
 
 /// What the operator remembers of parts that nothing waits for once they are refused.
 fn keep_in_mind(world: &mut World, part: Part, error: Option<&Refusal>) {
-    if [Part::FurtherRules, Part::Keys].contains(&part) {
+    if [Part::Rules, Part::FurtherRules, Part::Keys].contains(&part) {
         let refused = &mut world.memory.refused;
         refused.retain(|known| *known != part);
         refused.extend(error.filter(|error| is_refusal(error)).map(|_| part));
