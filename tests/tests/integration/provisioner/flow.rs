@@ -44,7 +44,8 @@ async fn an_instruction_becomes_a_resource_and_is_told() {
     // asked how it is beside its work.
     eventually(PATIENCE, "an apply that is counted once", async || {
         let metrics = running.metrics.encode().unwrap();
-        let counted = sum(&metrics, "provisioner_instructions_total", "disposition=\"applied\"");
+        let labels = "{cluster=\"bare\",disposition=\"applied\"}";
+        let counted = sum(&metrics, "provisioner_instructions_total", labels);
         let most = f64::from(u32::try_from(told(&rig, instruction.database)).unwrap());
         (1.0..=most).contains(&counted).then_some(())
     })
