@@ -1,5 +1,7 @@
 //! Somebody who wants very much at once: others, and those who wait, are served in between.
 
+use std::collections::BTreeSet;
+
 use provisioner::work::TOLD;
 use testkit::{eventually, unique};
 use wire::{Instruction, OutcomeKind, headers};
@@ -15,14 +17,15 @@ const AT_ONCE: usize = 16;
 /// Few hands, so that the order in which they are given work shows; what they hold at first is not given up.
 const HANDS: [&str; 6] = ["--concurrency", "4", "--cluster-concurrency", "4", "--call-timeout", "50"];
 
-/// How many applies of others came before the last of these did. What is done again does not count.
+/// How many others were applied before the last of these was. What is done again does not count.
 fn others_before(front: &Front, ours: &[Instruction]) -> usize {
     let is_of = |one: &Instruction, seen: &Seen| seen.path.contains(&name(one));
     let applies = front.seen(Seen::is_apply);
     let first = |one: &Instruction| applies.iter().position(|seen| is_of(one, seen)).expect("it was applied");
     let last = ours.iter().map(first).max().expect("there are some");
     let is_ours = |seen: &Seen| ours.iter().any(|one| is_of(one, seen));
-    applies[..last].iter().filter(|seen| !is_ours(seen)).count()
+    let others = applies[..last].iter().filter(|seen| !is_ours(seen));
+    others.map(Seen::about).collect::<BTreeSet<_>>().len()
 }
 
 /// Starts a provisioner; nothing is applied before all that stands on the topic was read.
