@@ -225,7 +225,7 @@ async fn settled_letters_and_resolved_alarms_go_and_what_is_open_stays_however_o
 #[tokio::test]
 async fn any_number_of_replicas_take_turns_and_two_at_once_take_nothing_twice() {
     const CHANGES: i64 = 12;
-    let app = App::new().await;
+    let app = App::crowded().await;
     let begun = join_all((0..5).map(|_| app.store.begin_pruning(HOUR))).await;
     assert_eq!(begun.into_iter().filter(|begun| *begun.as_ref().unwrap()).count(), 1);
     assert!(!app.store.begin_pruning(HOUR).await.unwrap(), "it is not time");
