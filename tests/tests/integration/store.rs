@@ -125,7 +125,9 @@ impl Try {
     /// look than a lock is waited for usually.
     fn waiting(&self) -> Store {
         let long = Duration::from_mins(2);
-        Store::connect(&self.url, &Settings { lock: long, statement: long, ..patient() }).unwrap()
+        // Where more ask at once than there are connections, they wait for those as well.
+        let settings = Settings { acquire: long, lock: long, statement: long, ..patient() };
+        Store::connect(&self.url, &settings).unwrap()
     }
 
     /// A single value that a statement gives.
