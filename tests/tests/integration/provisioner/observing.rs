@@ -1,5 +1,7 @@
 //! What is seen of the resources and told.
 
+use std::collections::BTreeMap;
+
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use testkit::eventually;
@@ -56,5 +58,23 @@ async fn everything_is_said_again_and_a_new_observer_has_a_new_term() {
     let again =
         rig.observation(&instruction, "an observation of a later term", |seen| seen.term > first.term).await;
     assert_eq!(again.position, instruction.position);
+    running.stop().await;
+}
+
+/// Others take what is not renewed, and tell of everything anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_speaks_for_a_cluster_renews_its_right_to() {
+    let rig = Rig::new().await;
+    let running = rig.start(&[]);
+    // When the right ends, as it was seen first under each term: where Postgres stands still for too long there is another one.
+    let mut ends: BTreeMap<String, f64> = BTreeMap::new();
+    eventually(PATIENCE, "a right that is renewed", async || {
+        let statement = "select term, extract(epoch from expires_at) from cluster_observers";
+        let right = testkit::query(&rig.database_url, statement).await.unwrap();
+        let (term, end) = right.split_once('|')?;
+        let end: f64 = end.parse().unwrap();
+        (end > *ends.entry(term.to_owned()).or_insert(end)).then_some(())
+    })
+    .await;
     running.stop().await;
 }
