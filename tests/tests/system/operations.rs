@@ -4,6 +4,8 @@
 
 #![cfg(test)]
 
+use std::time::Duration;
+
 use anyhow::ensure;
 use cloud::{Cloud as _, Select, SnapshotId, SnapshotState, Tags, VolumeSnapshot, key};
 use resources::names::condition;
@@ -20,6 +22,8 @@ use crate::upgrade::{NEWER, Used, get};
 
 /// What the guide says of copies.
 const SNAPSHOTS: &str = include_str!("../../../deploy/operator/snapshots.md");
+/// Between two looks at what comes by the minute: each is a process of kubectl's, and others are at work.
+const BEAT: Duration = Duration::from_secs(1);
 
 fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
@@ -100,7 +104,9 @@ impl Used {
 
     /// The first one, once it is whole.
     async fn first_copy(&self, schedule: &str) -> Value {
+        let mut beat = tokio::time::interval(BEAT);
         let first = eventually(ROAD, "a snapshot by the clock", async || {
+            beat.tick().await;
             self.made_by(schedule).await?.into_iter().find(is_kept)
         })
         .await;
@@ -108,17 +114,21 @@ impl Used {
         first
     }
 
-    /// Another one takes the place of the first, whose copy goes with it; at no time there is none that is whole.
+    /// Others take the place of the first, whose copy goes with it; at no time there is none that is whole.
     async fn next_copy(&self, schedule: &str, first: &Value) {
-        let next = eventually(ROAD, "another snapshot in place of the first", async || {
-            let mut made = self.made_by(schedule).await?;
+        let mut beat = tokio::time::interval(BEAT);
+        let copy = eventually(ROAD, "another snapshot in place of the first", async || {
+            beat.tick().await;
+            let made = self.made_by(schedule).await?;
             assert!(made.iter().any(is_kept), "none is left: {made:#?}");
-            let last = made.pop()?;
-            let is_alone = made.is_empty() && is_kept(&last) && name_of(&last) != name_of(first);
-            is_alone.then_some(last)
+            if made.iter().any(|one| name_of(one) == name_of(first)) {
+                return None;
+            }
+            // Where all is slow that of the next minute is begun by now, and one that takes the place of this one soon.
+            self.copy_of(made.iter().rfind(|one| is_kept(one))?).await
         })
         .await;
-        self.has_its_copy(&next).await;
+        self.is_whole(&copy);
         eventually(ROAD, "no copy of the first left at EC2", async || {
             self.copy_of(first).await.is_none().then_some(())
         })
@@ -144,9 +154,14 @@ impl Used {
     /// A snapshot that is whole stands for a copy of the disk that is whole.
     async fn has_its_copy(&self, snapshot: &Value) -> VolumeSnapshot {
         let copy = self.copy_of(snapshot).await.unwrap_or_else(|| panic!("no copy: {snapshot:#}"));
+        self.is_whole(&copy);
+        copy
+    }
+
+    /// It is a copy of its disk, and EC2 has finished it.
+    fn is_whole(&self, copy: &VolumeSnapshot) {
         let shown = (&copy.state, copy.volume.as_str());
         assert_eq!(shown, (&SnapshotState::Completed, self.database.volume.as_str()), "{copy:?}");
-        copy
     }
 
     /// Its resource goes while it is written to, its disk is destroyed, and the last copy of that stays: the name of the snapshot, and
