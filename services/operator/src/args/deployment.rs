@@ -30,8 +30,8 @@ const CHOSEN: [(&str, &str); 8] = [
     ("SLIPWAY_CLUSTER_CIDRS", "10.0.0.0/8,100.64.0.0/10"),
 ];
 
-/// Flags that a guide names by themselves and that are not the program's own: clap's, and one of `slipway databases diff`.
-const OF_OTHERS: [&str; 3] = ["--cascade=orphan", "--help", "--overwrite"];
+/// Flags that a guide names by themselves and that are not the program's own: clap's, kubectl's, and one of `slipway databases diff`.
+const OF_OTHERS: [&str; 4] = ["--cascade=orphan", "--delete-emptydir-data", "--help", "--overwrite"];
 
 /// The Deployment, or what guards and scrapes its pods, by its kind.
 fn object(kind: &str) -> Value {
