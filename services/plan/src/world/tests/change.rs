@@ -271,8 +271,10 @@ fn what_was_carried_out_is_not_pending_any_more() {
             continue;
         }
         settle(&mut world, None, false);
-        assert_eq!(told(&planned(&world)), [], "{name}");
-        assert_eq!(world.resource.status.as_ref().unwrap().pending, [], "{name}");
+        // Nobody changes it in a resource that there is; what prepares for a disk that somebody brought would come with the next pod.
+        let waits = *name == "storage.source";
+        assert_eq!(told(&planned(&world)).is_empty(), !waits, "{name}");
+        assert_eq!(world.resource.status.as_ref().unwrap().pending.is_empty(), !waits, "{name}");
     }
 }
 
