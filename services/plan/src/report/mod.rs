@@ -29,7 +29,7 @@ pub use patience::{can_wait, is_reworded, only_begins};
 
 use crate::change;
 use crate::planner::is_named;
-use crate::{Action, Children, Kind, Led, Observed, Part, Plan, State, Step, Unseen, Validated};
+use crate::{Action, Children, Goal, Kind, Led, Observed, Part, Plan, State, Step, Unseen, Validated};
 
 /// What became of a plan.
 #[derive(Clone, Debug, Default)]
@@ -307,11 +307,20 @@ impl Outcome<'_> {
         })
     }
 
-    /// The first part that does not heal by itself, with its text.
+    /// The first part that does not heal by itself, with its text. What a database serves without may be refused for as long as it is
+    /// asked for: it hides nothing that the database lacks.
     pub(crate) fn first_broken(&self) -> Option<(Part, String)> {
-        let lasting = self.applied.failures.iter().find(|failure| failure.lasting);
+        let serves = self.validated.goal == Goal::Serve;
+        let is_needed = |part: Part| !(serves && part.is_beside());
+        self.first_broken_of(is_needed).or_else(|| self.first_broken_of(|_| true))
+    }
+
+    fn first_broken_of(&self, counts: impl Fn(Part) -> bool) -> Option<(Part, String)> {
+        let mut failures = self.applied.failures.iter();
+        let lasting = failures.find(|failure| failure.lasting && counts(failure.part));
         let of_plan = || {
-            self.plan.progress.iter().find_map(|progress| match &progress.state {
+            let mut progress = self.plan.progress.iter().filter(|progress| counts(progress.part));
+            progress.find_map(|progress| match &progress.state {
                 State::Broken(text) | State::Conflict(text) => Some((progress.part, text.clone())),
                 State::Done | State::Pending | State::Running(_) | State::Refused(_) => None,
             })

@@ -4,11 +4,13 @@
 use std::ops::Range;
 
 use cloud::{IngressRule, PeerRange};
+use jiff::SignedDuration;
 use k8s_openapi::api::networking::v1::NetworkPolicySpec;
 use resources::Phase;
 use resources::names::port;
 use serde_json::json;
 
+use super::clinging::hold;
 use super::model::{Lost, Refusal, World};
 use super::operations::{Operation, change, end_machine, operation};
 use super::reach::condition as word;
@@ -190,6 +192,21 @@ fn a_database_is_healed_by_the_rules_that_stand_while_aws_refuses_more() {
     passes(&mut world, ENOUGH);
     assert_eq!((world.groups[0].ingress.len(), world.instances.len()), (2, 2));
     assert_eq!(word(&world, "Ready").unwrap().0, "True");
+}
+
+#[test]
+fn what_is_refused_hides_nothing_that_the_database_lacks() {
+    let mut world = wishing_for_more(29..60);
+    passes(&mut world, 6);
+    world.now += SignedDuration::from_hours(1);
+    // Of a StatefulSet that somebody holds no pod would be made.
+    hold(world.children.stateful_set.as_mut().unwrap());
+    let planned = pass(&mut world, &mut 0, None, false);
+    assert!(planned.actions.iter().any(|action| action.part == Part::FurtherRules), "{planned:#?}");
+    for (kind, expected) in [("Degraded", "True"), ("Progressing", "False")] {
+        let (status, text) = word(&world, kind).unwrap();
+        assert!(status == expected && text.starts_with("pod: the StatefulSet is being removed"), "{text}");
+    }
 }
 
 #[test]
