@@ -56,8 +56,13 @@ pub(super) fn text(world: &World<'_>) -> String {
     if missing.is_empty() { text } else { format!("{text}; {}", few(&missing, "; ")) }
 }
 
+/// Whether a disk waits for a pod that is not there, and not the pod for its disk: it is late, or none is made of a StatefulSet that goes.
+pub(super) fn is_missed(world: &World<'_>) -> bool {
+    is_late(world) || world.observed.children.pod.is_none() && leaving(world).is_some()
+}
+
 /// Whether there is no pod although it was to be made long ago.
-pub(super) fn is_late(world: &World<'_>) -> bool {
+fn is_late(world: &World<'_>) -> bool {
     let (children, at) = (&world.observed.children, world.observed.at);
     let set = children.stateful_set.as_deref().filter(|_| children.pod.is_none());
     set.is_some_and(|set| is_overdue(set, since(told(world), at), at))

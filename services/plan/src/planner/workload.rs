@@ -339,7 +339,7 @@ fn attachment(world: &World<'_>, plan: &mut Plan, node: &Node) {
     };
     if instance.is_some_and(attached) {
         plan.say(Part::Attachment, State::Done);
-    } else if unmade::is_late(world) || shut_out::by_taint(world, node).is_some() {
+    } else if unmade::is_missed(world) || shut_out::by_taint(world, node).is_some() {
         // Disks are attached for pods: it is the pod that is waited for.
         plan.say(Part::Attachment, State::Pending);
     } else {
