@@ -263,10 +263,12 @@ fn progressing(outcome: &Outcome<'_>) -> Word {
 }
 
 fn degraded(outcome: &Outcome<'_>) -> Word {
-    match outcome.first_broken().or_else(|| outcome.first_refused()) {
-        Some((part, text)) => yes(&cause(outcome, part), &format!("{part}: {text}")),
-        None => moving::beside(outcome),
-    }
+    let Some((part, text)) = outcome.first_broken().or_else(|| outcome.first_refused()) else {
+        return moving::beside(outcome);
+    };
+    // That nobody comes in with what the Secret has nothing else says.
+    let locked_out = outcome.plan.locked_out.as_ref().map_or_else(String::new, |text| format!("; {text}"));
+    yes(&cause(outcome, part), &format!("{part}: {text}{locked_out}"))
 }
 
 fn dns(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Word {

@@ -363,6 +363,16 @@ fn who_is_locked_out_while_somebody_holds_the_stateful_set_is_told() {
     for words in ["Secret trades-33445566-credentials", "no pod would be made"] {
         assert!(text.contains(words), "{words} in {text}");
     }
+    // After a while who holds it is told, and this beside that.
+    world.now += SignedDuration::from_mins(10);
+    hold(world.children.stateful_set.as_mut().unwrap());
+    pass(&mut world, &mut 0, None, false);
+    let conditions = &world.resource.status.as_ref().unwrap().conditions;
+    let degraded = conditions.iter().find(|found| found.type_ == condition::DEGRADED).unwrap();
+    assert_eq!((degraded.status.as_str(), degraded.reason.as_str()), ("True", "Pod"));
+    for words in ["backup.example.com/held", text.as_str()] {
+        assert!(degraded.message.contains(words), "{words} in {}", degraded.message);
+    }
     world.children.stateful_set = None;
     settle(&mut world, None, false);
     assert_eq!(in_force(&world, "http-password").as_deref(), Some("drawn-1"));
