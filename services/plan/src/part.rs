@@ -65,6 +65,8 @@ parts!(
     Candidate => "next-machine",
     /// Machines that serve nobody any more are ended.
     Former => "former-machines",
+    /// The names by which people know what is in EC2. Nothing needs them: somebody may take them off for as long as they are put back.
+    Tags => "tags",
     /// Nobody is sent to the database's machine any more; unless it is only paused, its name is given back.
     DnsRelease => "dns-release",
     /// QuestDB is stopped.
@@ -103,6 +105,7 @@ impl Part {
             | Self::Isolation
             | Self::Reach
             | Self::Former
+            | Self::Tags
             | Self::Upgrade
             | Self::DnsRelease => &[],
             // Nobody may come in who is not allowed, not even for a moment.
@@ -138,6 +141,7 @@ impl Part {
                 | Self::Upgrade
                 | Self::Candidate
                 | Self::Former
+                | Self::Tags
                 | Self::LastCopy
         )
     }

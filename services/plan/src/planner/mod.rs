@@ -215,9 +215,10 @@ fn retag(world: &World<'_>, plan: &mut Plan, part: fn(Role) -> Part) {
 /// Names for people come back after all else, so that nothing waits where they are refused, or somebody takes them off again and again.
 fn name_again(world: &World<'_>, plan: &mut Plan) {
     let nameless = world.observed.account.mistagged.iter().filter(|found| is_name(&found.missing));
-    for Mistagged { role, id, missing } in nameless {
+    for Mistagged { id, missing, .. } in nameless {
         let step = Step::Tag { resource: id.clone(), tags: missing.clone() };
-        plan.act(serving_part(*role), step, format!("people know {id} by its name, which somebody took off"));
+        plan.act(Part::Tags, step, format!("people know {id} by its name, which somebody took off"));
+        plan.wait(Part::Tags, "names by which people know what is in EC2 are being put back");
     }
 }
 

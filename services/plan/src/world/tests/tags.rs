@@ -63,6 +63,9 @@ fn a_name_for_people_that_is_refused_keeps_no_database_from_its_next_machine() {
     *tags = others;
     world.full.tags = true;
     end_machine(&mut world, 0);
+    pass(&mut world, &mut 0, None, false);
+    let (ready, text) = condition(&world, "Ready").unwrap();
+    assert!(ready == "False" && !text.contains("tags"), "a machine is what it lacks: {text}");
     for _ in 0..ENOUGH {
         pass(&mut world, &mut 0, None, false);
         world.tick();
