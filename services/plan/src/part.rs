@@ -43,7 +43,7 @@ parts!(
     Tuning => "tuning",
     /// Machine within Kubernetes.
     Node => "node",
-    /// server.conf and Services.
+    /// server.conf, and that there are Services.
     Config => "config",
     /// The rules about who may come in.
     Isolation => "network-policy",
@@ -57,7 +57,7 @@ parts!(
     Dns => "dns",
     /// From one name to another: the new one is added, then the former is given back.
     Rename => "name-change",
-    /// Disruption budget, monitors and routes.
+    /// Changes of Services that are there, disruption budget, monitors and routes.
     Reach => "reach",
     /// From one version to another.
     Upgrade => "upgrade",
