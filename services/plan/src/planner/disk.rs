@@ -8,7 +8,7 @@ use resources::{StepState, names};
 use super::existing::Disk;
 use super::machine::{generation_of, is_of, was_launched_before};
 use super::source::Start;
-use super::{World, tuning, zones};
+use super::{World, held, tuning, zones};
 use crate::{Part, Plan, State, Step, build};
 
 /// How long after the launch of the machine that a new disk is for it may not show, before people are told.
@@ -86,8 +86,7 @@ fn unshown(world: &World<'_>, instance: &Instance) -> State {
          account's default or that of the copy, may not be used. Cure that; to this request EC2 may give the same answer for a day, so \
          delete the database and make another if it is to be there sooner"
     );
-    let mut steps = world.resource.status.iter().flat_map(|status| &status.steps);
-    let before = steps.find(|step| step.name == Part::Volume.as_str());
+    let before = held::told_of(world, Part::Volume);
     // A request that is refused says why by itself.
     let is_refused = before.is_some_and(|step| {
         step.state == StepState::Failed && step.message.as_deref() != Some(text.as_str())

@@ -31,7 +31,8 @@ pub(super) fn ended(world: &World<'_>, part: Part) -> Option<Timestamp> {
     told_of(world, part)?.ended_at.as_ref().map(|since| since.0)
 }
 
-fn told_of<'a>(world: &World<'a>, part: Part) -> Option<&'a StepStatus> {
+/// What the last report says of a part.
+pub(super) fn told_of<'a>(world: &World<'a>, part: Part) -> Option<&'a StepStatus> {
     let mut steps = world.resource.status.iter().flat_map(|status| &status.steps);
     steps.find(|step| step.name == part.as_str())
 }

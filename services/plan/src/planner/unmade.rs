@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::StatefulSet;
 
-use super::{World, going};
+use super::{World, going, held};
 use crate::few::few;
 use crate::{Kind, Part, Plan, State, references};
 
@@ -76,8 +76,7 @@ pub(super) fn is_seen(set: &StatefulSet) -> bool {
 
 /// What the report says of the pod.
 fn told<'a>(world: &World<'a>) -> Option<&'a str> {
-    let mut steps = world.resource.status.iter().flat_map(|status| &status.steps);
-    steps.find(|step| step.name == Part::Pod.as_str())?.message.as_deref()
+    held::told_of(world, Part::Pod)?.message.as_deref()
 }
 
 /// Since when there is none, as far as it was told: since now, where it was not.
