@@ -17,7 +17,7 @@ use crate::pod::QUESTDB;
 use crate::{Kind, Manifest, Subject, Validated};
 
 /// User and group of the image.
-const USER: i64 = 10_001;
+pub(crate) const USER: i64 = 10_001;
 /// Root of QuestDB: the whole of it is the volume, because checkpoints lie beside the data.
 pub(super) const ROOT: &str = "/var/lib/questdb";
 /// Where the credentials are.

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::World;
 use super::existing::{living, only};
+use crate::build::USER;
 use crate::{Part, Plan, State, pod};
 
 /// Whether a pod does not begin for that, which is told.
@@ -22,6 +23,7 @@ fn refused(disk: &str) -> String {
     format!(
         "QuestDB's tables lie at the top of {disk}, where they are when a disk is mounted as the folder of tables alone, and QuestDB looks \
          for them in its folder db: it is not started, because it would begin as a new database beside them. Pause the database, attach \
-         the disk to a machine of yours, move all that lies at its top into a folder db there, detach it, and let the database run again"
+         the disk to a machine of yours, move all that lies at its top into a folder db there that belongs to user {USER}, detach it, and \
+         let the database run again"
     )
 }

@@ -215,7 +215,10 @@ fn tables_at_the_top_of_a_disk_that_was_brought_are_told_with_what_to_do() {
     refuse(&mut world, 65);
     let planned = look(&mut world);
     let Some(State::Broken(text)) = planned.state(Part::Pod) else { panic!("{:?}", planned.progress) };
-    assert!(text.contains(&disk(&world)) && text.contains("into a folder db"), "{text}");
+    assert!(
+        text.contains(&disk(&world)) && text.contains("into a folder db there that belongs to user 10001"),
+        "{text}"
+    );
     let (degraded, text) = told(&world, condition::DEGRADED).unwrap();
     assert!(degraded == "True" && text.contains("into a folder db"), "{text}");
 
