@@ -72,7 +72,8 @@ impl App {
     /// them.
     async fn crowded() -> Self {
         let (_, url) = database().await;
-        let settings = Settings { lock: PATIENCE, statement: PATIENCE, ..patient() };
+        // Where more ask at once than there are connections, they wait for those as well.
+        let settings = Settings { acquire: PATIENCE, lock: PATIENCE, statement: PATIENCE, ..patient() };
         let app = Self::over(Store::connect(&url, &settings).unwrap(), url).await;
         // Tokens that were not seen before are looked up a few at a time, and whoever waits long for that is refused.
         assert_eq!(app.get(&app.acme, "/v1/databases").await.status, 200);
