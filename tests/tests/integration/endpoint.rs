@@ -19,6 +19,12 @@ pub(crate) async fn fault(fault: &Value) -> String {
     answer["id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
+/// Switches a fault off. One that never fired proves nothing.
+pub(crate) async fn end_fault(id: &str) {
+    let ended = control("DELETE", &format!("/faults/{id}"), &Value::Null).await;
+    assert!(ended["fired"].as_u64().is_some_and(|fired| fired > 0), "it never fired: {ended}");
+}
+
 /// A request to the endpoint's control API.
 pub(crate) async fn control(method: &str, path: &str, body: &Value) -> Value {
     let control = stack().aws_control_url.as_deref().expect("an endpoint with the strict layer");

@@ -300,8 +300,7 @@ async fn nobody_but_ec2_is_asked_about_what_ebs_only_copies() {
         (ours.count() > 1).then_some(())
     })
     .await;
-    let ended = endpoint::control("DELETE", &format!("/faults/{stuck}"), &Value::Null).await;
-    assert!(ended["fired"].as_u64().is_some_and(|fired| fired > 0), "{ended}");
+    endpoint::end_fault(&stuck).await;
     // It is looked at as often as it has taken so far, once a minute at least.
     let done = async || found_settled(subject, "slow", SnapshotPhase::Succeeded).await;
     eventually(2 * PATIENCE, "the end of the copy", done).await;
@@ -418,8 +417,7 @@ async fn past_the_deadline_the_database_is_free_though_ec2_is_away() {
         stage.questdb.held_since().await.is_none().then_some(())
     })
     .await;
-    let ended = endpoint::control("DELETE", &format!("/faults/{fault}"), &Value::Null).await;
-    assert!(ended["fired"].as_u64().is_some_and(|fired| fired > 0), "{ended}");
+    endpoint::end_fault(&fault).await;
     let failed = settled(subject, "late", SnapshotPhase::Failed).await;
     stage.is_free(&failed).await;
     assert!(copies(subject).await.is_empty());

@@ -2,7 +2,7 @@
 
 use resources::SnapshotPhase;
 use resources::names::snapshot::RELEASE_OWED;
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::{Failpoint, eventually};
 
 use super::super::rig::PATIENCE;
@@ -21,12 +21,6 @@ async fn goes_on(stage: &Stage, name: &str, code: &str) {
     .await;
 }
 
-/// Switches off a fault, which has fired.
-async fn end_fault(fault: &str) {
-    let ended = endpoint::control("DELETE", &format!("/faults/{fault}"), &Value::Null).await;
-    assert!(ended["fired"].as_u64().is_some_and(|fired| fired > 0), "{ended}");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_goes_on_while_ec2_refuses_its_copy() {
     let stage = Stage::new().await;
@@ -39,7 +33,7 @@ async fn a_database_goes_on_while_ec2_refuses_its_copy() {
     take(subject, "refused", "Retain").await;
     goes_on(&stage, "refused", "SnapshotLimitExceeded").await;
     assert!(copies(subject).await.is_empty());
-    end_fault(&fault).await;
+    endpoint::end_fault(&fault).await;
     let done = settled(subject, "refused", SnapshotPhase::Succeeded).await;
     stage.is_free(&done).await;
     assert_eq!(copies(subject).await.len(), 1);
@@ -61,7 +55,7 @@ async fn a_database_goes_on_while_ec2_refuses_to_mark_its_copy() {
     let fault = endpoint::fault(&fault).await;
     begun.release().unwrap();
     goes_on(&stage, "unmarked", "UnauthorizedOperation").await;
-    end_fault(&fault).await;
+    endpoint::end_fault(&fault).await;
     let done = settled(subject, "unmarked", SnapshotPhase::Succeeded).await;
     stage.is_free(&done).await;
     let [copy] = &copies(subject).await[..] else { panic!("not one copy") };
