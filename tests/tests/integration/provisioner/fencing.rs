@@ -258,13 +258,12 @@ async fn the_newer_rendering_of_an_instruction_stays() {
     newer.spec.config.insert("of.the.newer.program".to_owned(), "1".to_owned());
     let params = PatchParams::apply(names::PROVISIONER).force();
     let newest = api.patch(&name(&instruction), &params, &Patch::Apply(&newer)).await.unwrap();
-    let told = || {
-        let said = rig.heard.about(instruction.database);
-        said.iter().filter(|gossip| matches!(gossip.said, wire::Said::Outcome(_))).count()
-    };
     for round in 2..5 {
         rig.publish(&instruction).await;
-        eventually(PATIENCE, "another outcome", async || (told() >= round).then_some(())).await;
+        eventually(PATIENCE, "another outcome", async || {
+            (rig.told(instruction.database) >= round).then_some(())
+        })
+        .await;
         api.patch(&name(&instruction), &params, &Patch::Apply(&newer)).await.unwrap();
     }
     let said = rig.heard.about(instruction.database);

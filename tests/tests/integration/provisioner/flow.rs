@@ -1,6 +1,6 @@
 //! The road without trouble, and what order means on it.
 
-use domain::{DatabaseId, Position, RunState};
+use domain::{Position, RunState};
 use kube::api::{Api, Patch, PatchParams};
 use resources::names;
 use serde_json::json;
@@ -10,12 +10,6 @@ use wire::OutcomeKind;
 
 use super::bulkhead::{behind_a_front, metric};
 use super::rig::{PATIENCE, Rig, TRACEPARENT, name};
-
-/// How many outcomes were told of a database.
-fn told(rig: &Rig, database: DatabaseId) -> usize {
-    let said = rig.heard.about(database);
-    said.iter().filter(|gossip| matches!(gossip.said, wire::Said::Outcome(_))).count()
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instruction_becomes_a_resource_and_is_told() {
@@ -46,7 +40,7 @@ async fn an_instruction_becomes_a_resource_and_is_told() {
         let metrics = running.metrics.encode().unwrap();
         let labels = "{cluster=\"bare\",disposition=\"applied\"}";
         let counted = sum(&metrics, "provisioner_instructions_total", labels);
-        let most = f64::from(u32::try_from(told(&rig, instruction.database)).unwrap());
+        let most = f64::from(u32::try_from(rig.told(instruction.database)).unwrap());
         (1.0..=most).contains(&counted).then_some(())
     })
     .await;
@@ -84,8 +78,7 @@ async fn saying_it_again_changes_nothing_and_a_new_epoch_outranks() {
     let mut after = first.clone();
     after.position = Position { epoch: 2, seq: 1 };
     after.desired.restart_nonce = Some("again".to_owned());
-    eventually(PATIENCE, "the second outcome", async || (told(&rig, first.database) >= 2).then_some(()))
-        .await;
+    eventually(PATIENCE, "the second outcome", async || (rig.told(first.database) >= 2).then_some(())).await;
     assert_eq!(rig.resource(&first, 7).await.metadata.resource_version, before.metadata.resource_version);
     rig.publish(&after).await;
     rig.outcome(&after, OutcomeKind::Applied).await;

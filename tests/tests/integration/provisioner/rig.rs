@@ -331,6 +331,12 @@ impl Rig {
         .await
     }
 
+    /// How many outcomes were told of this database.
+    pub(super) fn told(&self, database: DatabaseId) -> usize {
+        let said = self.heard.about(database);
+        said.iter().filter(|gossip| matches!(gossip.said, Said::Outcome(_))).count()
+    }
+
     /// The first observation of this database that fits, once it was told.
     pub(super) async fn observation(
         &self,
