@@ -1,4 +1,4 @@
-//! An HTTP client for tests, and the API of the stack through it.
+//! An HTTP client for tests, and through it the API of the stack, and EC2 as people ask it by hand.
 
 use std::time::Duration;
 
@@ -18,6 +18,27 @@ pub fn http() -> reqwest::Client {
         .timeout(Duration::from_mins(1))
         .build()
         .expect("a client without special settings")
+}
+
+/// A request to EC2 for which nothing of ours has a word, as people make it by hand; the answer in EC2's own form.
+///
+/// # Errors
+/// When the endpoint cannot be reached, or refuses it: the body is in the message.
+pub async fn ec2_by_hand(
+    region: &str,
+    action: &str,
+    parameters: &[(String, String)],
+) -> anyhow::Result<String> {
+    // The endpoint looks at no signature, and learns from it which service of which region is meant.
+    let scope = format!("test/20260101/{region}/ec2/aws4_request");
+    let signature = format!("AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0");
+    let request = http().get(&crate::stack().aws_endpoint_url).header("Authorization", signature);
+    let request = request.query(&[("Action", action), ("Version", "2016-11-15")]).query(parameters);
+    let response = request.send().await?;
+    let status = response.status();
+    let text = response.text().await?;
+    ensure!(status.is_success(), "{action}: {status}: {text}");
+    Ok(text)
 }
 
 /// The API of the stack, spoken to as a tenant by the stack's own token.

@@ -29,7 +29,7 @@ use std::sync::OnceLock;
 
 pub use failpoint::Failpoint;
 pub use handling::{Handled, Handlings, handlings, partitions};
-pub use http::{Console, http};
+pub use http::{Console, ec2_by_hand, http};
 pub use kubernetes::{client, temporary_namespace};
 pub use loud::{Loud, programs};
 pub use ports::free_address;

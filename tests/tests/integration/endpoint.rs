@@ -32,16 +32,3 @@ pub(crate) async fn control(method: &str, path: &str, body: &Value) -> Value {
     let request = if body.is_null() { request } else { request.json(body) };
     request.send().await.unwrap().json().await.unwrap()
 }
-
-/// A request to EC2 for which nothing of ours has a word, as people make it by hand; the answer in EC2's own form.
-pub(crate) async fn by_hand(region: &str, action: &str, parameters: &[(String, String)]) -> String {
-    // The endpoint looks at no signature, and learns from it which service of which region is meant.
-    let scope = format!("test/20260101/{region}/ec2/aws4_request");
-    let signature = format!("AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0");
-    let request = testkit::http().get(&stack().aws_endpoint_url).header("Authorization", signature);
-    let request = request.query(&[("Action", action), ("Version", "2016-11-15")]).query(parameters);
-    let answer = request.send().await.unwrap();
-    let (status, text) = (answer.status(), answer.text().await.unwrap());
-    assert!(status.is_success(), "{action}: {text}");
-    text
-}

@@ -6,11 +6,10 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
 use cloud::{Cloud as _, Select, SnapshotId, SnapshotState, Tags, VolumeSnapshot, key};
 use resources::names::condition;
 use serde_json::{Value, json};
-use testkit::{ClusterFacts, eventually, stack, unique};
+use testkit::{ClusterFacts, ec2_by_hand, eventually, unique};
 
 use crate::change::Client;
 use crate::edits::GUIDE;
@@ -34,17 +33,11 @@ fn is_kept(snapshot: &Value) -> bool {
     snapshot["status"]["phase"] == "Succeeded" && snapshot["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// Takes a tag off by a request for which nothing of ours has a word, as people do by `aws ec2 delete-tags`.
-async fn take_tag_off(home: &ClusterFacts, resource: &str, tag: &str) -> anyhow::Result<()> {
-    // The endpoint looks at no signature, and learns from it which service of which region is meant.
-    let scope = format!("test/20260101/{}/ec2/aws4_request", home.region);
-    let signature = format!("AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0");
-    let request = testkit::http().get(&stack().aws_endpoint_url).header("Authorization", signature);
-    let request = request.query(&[("Action", "DeleteTags"), ("Version", "2016-11-15")]);
-    let answer = request.query(&[("ResourceId.1", resource), ("Tag.1.Key", tag)]).send().await?;
-    let (status, text) = (answer.status(), answer.text().await?);
-    ensure!(status.is_success(), "{status}: {text}");
-    Ok(())
+/// Takes a tag off, as people do by `aws ec2 delete-tags`.
+async fn take_tag_off(home: &ClusterFacts, resource: &str, tag: &str) -> anyhow::Result<String> {
+    let parameters = [("ResourceId.1", resource), ("Tag.1.Key", tag)];
+    let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    ec2_by_hand(&home.region, "DeleteTags", &parameters).await
 }
 
 /// A volume is destroyed; EC2 shows what is gone for a moment longer.

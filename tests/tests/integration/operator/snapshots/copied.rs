@@ -7,12 +7,11 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use resources::SnapshotPhase;
 use serde_json::json;
-use testkit::eventually;
+use testkit::{ec2_by_hand, eventually};
 
 use super::super::rig::{PATIENCE, Rig};
 use super::super::subject::Subject;
 use super::{Stage, api, copies, settled, take};
-use crate::endpoint::by_hand;
 
 /// Copies a copy within its region, with these of its tags: EC2 gives it no others.
 async fn copied(rig: &Rig, copy: &VolumeSnapshot, tagged: impl Fn(&str) -> bool) -> SnapshotId {
@@ -26,7 +25,7 @@ async fn copied(rig: &Rig, copy: &VolumeSnapshot, tagged: impl Fn(&str) -> bool)
         let tag = format!("TagSpecification.1.Tag.{number}");
         parameters.extend([text(&format!("{tag}.Key"), key), text(&format!("{tag}.Value"), value)]);
     }
-    let answer = by_hand(rig.region(), "CopySnapshot", &parameters).await;
+    let answer = ec2_by_hand(rig.region(), "CopySnapshot", &parameters).await.unwrap();
     let id = answer.split_once("<snapshotId>").and_then(|(_, rest)| rest.split_once("</snapshotId>"));
     SnapshotId::new(id.unwrap_or_else(|| panic!("no id: {answer}")).0)
 }
