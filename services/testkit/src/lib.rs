@@ -4,6 +4,7 @@
 //! that a test breaks are the test's own ([`postgres::Server`], [`kafka::Broker`]).
 
 pub mod audit;
+mod collector;
 mod failpoint;
 mod handling;
 mod http;
@@ -27,6 +28,7 @@ mod wrong_clock;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+pub use collector::Collector;
 pub use failpoint::Failpoint;
 pub use handling::{Handled, Handlings, handlings, partitions};
 pub use http::{Console, ec2_by_hand, http};

@@ -3,42 +3,17 @@
 #![cfg(test)]
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
-use bus::{Batch, BoxError, Message, Record, Sink, Stored};
+use bus::{Message, Record};
 use domain::catalogue::Offer;
 use domain::{DatabaseId, InstructionId, OperationId, Position};
 use runtime::CancellationToken;
-use testkit::{Random, eventually, unique};
+use testkit::{Collector, Random, eventually, unique};
 
 use crate::recoveries::{self, recovered};
 use crate::rig::{PATIENCE, Rig};
-
-/// Keeps all records of a topic, each once. It says where it stands: whoever reads asks for that again every few seconds, and reads all
-/// again for a store that says nothing.
-#[derive(Default)]
-struct Collector {
-    records: Mutex<Vec<Record>>,
-    offsets: Mutex<BTreeMap<i32, i64>>,
-}
-
-impl Sink for Collector {
-    async fn offsets(&self, _: Vec<i32>) -> Result<BTreeMap<i32, i64>, BoxError> {
-        Ok(self.offsets.lock().unwrap().clone())
-    }
-
-    async fn store(&self, batch: Arc<Batch>) -> Result<Stored, BoxError> {
-        let mut offsets = self.offsets.lock().unwrap();
-        if offsets.get(&batch.partition).copied() != batch.start {
-            return Ok(Stored::OutOfStep);
-        }
-        // The lock is held until the records are there: whoever sees an offset sees all before it.
-        self.records.lock().unwrap().extend(batch.records.iter().cloned());
-        offsets.insert(batch.partition, batch.end);
-        Ok(Stored::Done)
-    }
-}
 
 impl Rig {
     /// All records of a topic, to its end.
@@ -53,13 +28,13 @@ impl Rig {
         let settings = bus::sink::Settings::new(self.connection.clone(), topic, unique("collector"));
         tokio::spawn(bus::sink::run(settings, Arc::clone(&collector), Arc::default(), stop.clone()));
         eventually(PATIENCE, "all records of the topic", async || {
-            let offsets = collector.offsets.lock().unwrap();
+            let offsets = collector.read_to();
             let read = |(partition, end): (&i32, &i64)| *end == 0 || offsets.get(partition) >= Some(end);
             ends.iter().all(read).then_some(())
         })
         .await;
         stop.cancel();
-        std::mem::take(&mut *collector.records.lock().unwrap())
+        collector.records()
     }
 
     /// How often an instruction of a database at a seq stands in the topic.

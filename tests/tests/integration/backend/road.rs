@@ -1,17 +1,16 @@
 //! From a request to a record, and from gossip to the end of an operation, over a real Kafka.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::backend::relay::{Relay, Step};
 use ::backend::sink::GossipSink;
-use ::bus::sink::{Batch, Settings, Sink, Stored};
-use ::bus::{Admin, BoxError, Connection, Message, Producer, Record, TopicSettings};
+use ::bus::sink::Settings;
+use ::bus::{Admin, Connection, Message, Producer, Record, TopicSettings};
 use domain::{DatabaseId, InstructionId, Position};
 use runtime::CancellationToken;
 use serde_json::{Value, json};
-use testkit::{eventually, stack, unique};
+use testkit::{Collector, eventually, stack, unique};
 use wire::{Gossip, Instruction, Observation, Outcome, OutcomeKind, Said};
 
 use super::{App, PATIENCE, text};
@@ -28,31 +27,8 @@ pub(super) struct Road {
     pub(super) gossip: String,
     /// Where a producer sends its first record, which no test asks for.
     firsts: String,
-    records: Arc<Mutex<Vec<Record>>>,
+    collector: Arc<Collector>,
     pub(super) stop: CancellationToken,
-}
-
-/// Keeps all records of a topic, each once. It says where it stands: whoever reads asks for that again every few seconds, and reads all
-/// again for a store that says nothing.
-struct Collector {
-    records: Arc<Mutex<Vec<Record>>>,
-    offsets: Mutex<BTreeMap<i32, i64>>,
-}
-
-impl Sink for Collector {
-    async fn offsets(&self, _: Vec<i32>) -> Result<BTreeMap<i32, i64>, BoxError> {
-        Ok(self.offsets.lock().unwrap().clone())
-    }
-
-    async fn store(&self, batch: Arc<Batch>) -> Result<Stored, BoxError> {
-        let mut offsets = self.offsets.lock().unwrap();
-        if offsets.get(&batch.partition).copied() != batch.start {
-            return Ok(Stored::OutOfStep);
-        }
-        offsets.insert(batch.partition, batch.end);
-        self.records.lock().unwrap().extend(batch.records.iter().cloned());
-        Ok(Stored::Done)
-    }
 }
 
 impl Road {
@@ -69,12 +45,10 @@ impl Road {
             eventually(LIMIT, "the topic", async || admin.check_partitions(topic, 2, LIMIT).await.ok()).await;
         }
         let producer = warmed(&connection, &firsts).await;
-        let (records, stop) = (Arc::default(), CancellationToken::new());
+        let (collector, stop) = (Arc::<Collector>::default(), CancellationToken::new());
         let settings = Settings::new(connection.clone(), &instructions, unique("collector"));
-        let collector = Collector { records: Arc::clone(&records), offsets: Mutex::default() };
-        let collector = Arc::new(collector);
-        tokio::spawn(::bus::sink::run(settings, collector, Arc::default(), stop.clone()));
-        Self { app, connection, producer, instructions, gossip, firsts, records, stop }
+        tokio::spawn(::bus::sink::run(settings, Arc::clone(&collector), Arc::default(), stop.clone()));
+        Self { app, connection, producer, instructions, gossip, firsts, collector, stop }
     }
 
     /// A producer of another connection that the brokers have answered already.
@@ -108,7 +82,7 @@ impl Road {
     /// The first `count` records of the instructions topic.
     pub(super) async fn records(&self, count: usize) -> Vec<Record> {
         eventually(LIMIT, "records", async || {
-            let records = self.records.lock().unwrap().clone();
+            let records = self.collector.records();
             (records.len() >= count).then_some(records)
         })
         .await
