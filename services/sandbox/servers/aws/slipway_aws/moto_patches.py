@@ -2,7 +2,8 @@
 
 Each patch replaces one property or method of a class by one that reads a state
 which the strict layer has put on the object (attributes ``slipway_…``). Objects
-without such a state behave as Moto means them to.
+without such a state behave as Moto means them to, but for which address is next
+and how rules of a security group are counted.
 """
 
 from __future__ import annotations
