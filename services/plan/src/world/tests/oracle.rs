@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::identity::is_owned;
 use super::model::World;
 use super::runner::{pass, settle};
+use super::source;
 use crate::Goal;
 use crate::fixture::validated;
 
@@ -203,10 +204,7 @@ pub(super) fn picture_of_fresh(world: &World) -> Value {
         instruction.seq = 1;
     }
     let source = &resource.spec.storage.source;
-    if source.as_ref().is_some_and(|source| !source.is_copy()) {
-        // The disk that was taken once is the one of this world.
-        resource.spec.storage.source = None;
-    }
+    let adopts = source.as_ref().is_some_and(|source| !source.is_copy());
     let key = format!(
         "{} {:?} {:?} {}",
         json!(resource.spec),
@@ -219,6 +217,8 @@ pub(super) fn picture_of_fresh(world: &World) -> Value {
     }
     let mut fresh = World::new(resource);
     fresh.copies.clone_from(&world.copies);
+    // The disk that was taken once is the one of this world: the fresh one is offered another like it.
+    fresh.offered = adopts.then(source::offered);
     fresh.secrets.clone_from(&world.secrets);
     fresh.full.clone_from(&world.full);
     fresh.children.served.clone_from(&world.children.served);

@@ -48,7 +48,7 @@ fn copy() -> VolumeSnapshot {
     }
 }
 
-fn offered() -> Volume {
+pub(super) fn offered() -> Volume {
     let tags = Tags::new().with(key::FOR, "eu-west-1/qdb-acme/trades-33445566");
     Volume { id: VolumeId::new(VOLUME), zone: "eu-west-1b".to_owned(), tags, ..fixture::volume(60) }
 }
