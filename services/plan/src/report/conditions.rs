@@ -6,14 +6,10 @@ use resources::names::reason::NAMESPACE_UNSEEN;
 use resources::names::{self, condition};
 use resources::{QuestDB, QuestDBStatus};
 
-use super::{Outcome, last_copy, moving, reach, references, resizing, upgrade};
+use super::{Outcome, last_copy, moving, name, reach, references, resizing, upgrade};
 use crate::few::few;
 use crate::planner::other_than_asked_for;
 use crate::{Elsewhere, Goal, Part, State};
-
-/// What is said of the name of a database that serves without one.
-const NAMELESS: &str =
-    "the pod takes no ports of its machine (spec.network.hostPorts): clients come in by the Services";
 
 /// Status, reason, message.
 pub(crate) type Word = (&'static str, String, String);
@@ -26,7 +22,7 @@ pub(super) fn set(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outc
         (condition::DEGRADED, Some(degraded(outcome))),
         (condition::PAUSED, Some(paused(outcome))),
         (condition::NODE_HEALTHY, Some(node(outcome))),
-        (condition::DNS_READY, Some(dns(status, outcome))),
+        (condition::DNS_READY, Some(name::condition(status, outcome))),
         (condition::VOLUME_RESIZING, resizing::told(status, outcome)),
         (condition::CONFLICT, conflict(status, outcome)),
         (condition::CONTENDED, contended(status, outcome)),
@@ -271,24 +267,6 @@ fn degraded(outcome: &Outcome<'_>) -> Word {
     yes(&cause(outcome, part), &format!("{part}: {text}{locked_out}"))
 }
 
-fn dns(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Word {
-    if let Some(State::Broken(text)) = outcome.plan.state(Part::DnsRelease) {
-        return no("Broken", text);
-    }
-    match outcome.validated.goal {
-        Goal::Serve if outcome.is_named() => {}
-        Goal::Serve => return no("NoHostPorts", NAMELESS),
-        Goal::Pause if status.dns.is_some() => {
-            return no("Reserved", "nobody answers to the name, and nobody else can take it");
-        }
-        Goal::Pause | Goal::Retire | Goal::Purge => return no("Released", "the name is given back"),
-    }
-    // While a known name waits for its pod, what was said of it still holds.
-    let waits = outcome.plan.state(Part::Dns) == Some(&State::Pending);
-    let said = as_said(status, condition::DNS_READY).filter(|_| waits);
-    said.unwrap_or_else(|| of_part(outcome, Part::Dns, "InSync"))
-}
-
 fn conflict(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     let found = outcome.plan.progress.iter().find_map(|progress| match &progress.state {
         State::Conflict(text) => Some(yes(&reason(progress.part), text)),
@@ -339,7 +317,7 @@ fn node(outcome: &Outcome<'_>) -> Word {
     moving::late(outcome, Part::Node).unwrap_or_else(|| of_part(outcome, Part::Node, "NodeReady"))
 }
 
-fn of_part(outcome: &Outcome<'_>, part: Part, good: &str) -> Word {
+pub(super) fn of_part(outcome: &Outcome<'_>, part: Part, good: &str) -> Word {
     match outcome.plan.state(part) {
         Some(State::Done) => yes(good, "as asked for"),
         Some(State::Running(text)) => no("Waiting", text),

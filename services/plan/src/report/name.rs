@@ -4,14 +4,39 @@ use std::mem;
 
 use cloud::{DnsChange, DnsChangeState, Instance};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use resources::names::condition::DNS_READY;
 use resources::names::{self, port};
 use resources::{
     DnsState, DnsStatus, EndpointsStatus, FormerNameStatus, NextNameStatus, QuestDB, QuestDBStatus,
 };
 
 use super::Outcome;
+use super::conditions::{Word, as_said, no, of_part};
 use crate::planner::{is_reserved, name_had, name_in_force};
 use crate::{Goal, Led, Part, Renamed, State, Subject};
+
+/// What is said of the name of a database that serves without one.
+const NAMELESS: &str =
+    "the pod takes no ports of its machine (spec.network.hostPorts): clients come in by the Services";
+
+/// What is told of the name as a condition.
+pub(super) fn condition(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Word {
+    if let Some(State::Broken(text)) = outcome.plan.state(Part::DnsRelease) {
+        return no("Broken", text);
+    }
+    match outcome.validated.goal {
+        Goal::Serve if outcome.is_named() => {}
+        Goal::Serve => return no("NoHostPorts", NAMELESS),
+        Goal::Pause if status.dns.is_some() => {
+            return no("Reserved", "nobody answers to the name, and nobody else can take it");
+        }
+        Goal::Pause | Goal::Retire | Goal::Purge => return no("Released", "the name is given back"),
+    }
+    // While a known name waits for its pod, what was said of it still holds.
+    let waits = outcome.plan.state(Part::Dns) == Some(&State::Pending);
+    let said = as_said(status, DNS_READY).filter(|_| waits);
+    said.unwrap_or_else(|| of_part(outcome, Part::Dns, "InSync"))
+}
 
 /// Where the database answers: by the name that status says to be in force or, where it is to have none, by its Services.
 pub(super) fn endpoints(status: &mut QuestDBStatus, outcome: &Outcome<'_>) {
