@@ -6,6 +6,7 @@ use std::time::Duration;
 use cloud::{Cloud, ClusterView, HostedZoneId, Lookup, ZoneView, ZoneWriter};
 use kube::Client;
 use plan::Settings;
+use tokio::sync::mpsc::Sender;
 
 use crate::apply::contention::Contention;
 use crate::caches::Caches;
@@ -16,6 +17,7 @@ use crate::events::Events;
 use crate::lease::Leadership;
 use crate::memory::Memories;
 use crate::metrics::Measures;
+use crate::questions::Question;
 use crate::scope::Scope;
 use crate::side::Side;
 use crate::strays::Strays;
@@ -39,6 +41,8 @@ pub(crate) struct Context {
     pub(crate) scope: Scope,
     /// QuestDB, asked by itself.
     pub(crate) databases: Databases,
+    /// What it is to be asked without anybody waiting for it.
+    pub(crate) questions: Sender<Question>,
     pub(crate) cloud: Arc<dyn Cloud>,
     pub(crate) view: Arc<ClusterView>,
     pub(crate) zone_view: ZoneView,

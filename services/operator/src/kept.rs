@@ -171,6 +171,7 @@ impl Kept for Pod {
                 container_statuses: status.container_statuses,
                 init_container_statuses: status.init_container_statuses,
                 phase: status.phase,
+                pod_ip: status.pod_ip,
                 ..PodStatus::default()
             });
         }
@@ -313,7 +314,7 @@ mod tests {
         assert_eq!(
             pod["status"],
             json!({
-                "conditions": [{ "type": "Ready", "status": "True" }],
+                "podIP": "10.0.0.1", "conditions": [{ "type": "Ready", "status": "True" }],
                 "initContainerStatuses": [container("link-config")], "containerStatuses": [container("questdb")],
             })
         );

@@ -35,6 +35,7 @@ mod pictures;
 #[cfg(test)]
 mod played;
 mod program;
+mod questions;
 mod queue;
 mod rates;
 mod reach;

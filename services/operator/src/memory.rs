@@ -3,6 +3,7 @@
 
 pub(crate) mod listed;
 pub(crate) mod looks;
+pub(crate) mod tables;
 #[cfg(test)]
 mod tests;
 pub(crate) mod waits;
@@ -19,6 +20,7 @@ use runtime::Backoff;
 
 use self::listed::Lists;
 use self::looks::Looks;
+use self::tables::Tables;
 use self::waits::Waits;
 
 /// Between attempts that failed.
@@ -122,6 +124,8 @@ pub(crate) struct Memories {
     pub(crate) under_way: Looks<DnsChange>,
     /// Which keys of server.conf those list that may not know one which is asked for.
     pub(crate) lists: Lists,
+    /// Which WAL tables those have suspended that serve.
+    pub(crate) tables: Tables,
     /// Since when those wait that wait.
     pub(crate) waits: Waits,
     entries: Mutex<HashMap<String, Entry>>,
@@ -375,7 +379,8 @@ impl Memories {
     /// Whether nothing is remembered of any.
     pub(crate) fn is_empty(&self) -> bool {
         let looks = self.taken.is_empty() && self.under_way.is_empty();
-        looks && self.lists.is_empty() && self.waits.is_empty() && self.lock().is_empty()
+        let asked = self.lists.is_empty() && self.tables.is_empty();
+        looks && asked && self.waits.is_empty() && self.lock().is_empty()
     }
 
     /// Forgets one that is gone.
@@ -383,6 +388,7 @@ impl Memories {
         self.taken.forget(uid);
         self.under_way.forget(uid);
         self.lists.forget(uid);
+        self.tables.forget(uid);
         self.waits.end(uid);
         self.lock().remove(uid);
     }
@@ -392,6 +398,7 @@ impl Memories {
         self.taken.retain(&known);
         self.under_way.retain(&known);
         self.lists.retain(&known);
+        self.tables.retain(&known);
         self.waits.retain(&known);
         self.lock().retain(|uid, entry| known(uid) && !entry.is_over());
     }

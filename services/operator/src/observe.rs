@@ -2,6 +2,7 @@
 
 mod keys;
 mod name;
+mod tables;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,6 +58,7 @@ async fn everything(
         account: account(context, validated, settled).await?,
         dns: Dns::default(),
         listed_keys: None,
+        suspended_tables: None,
         rivals: caches.rivals(resource, validated, &context.settings),
         memory: Memory {
             identity_left: context.contention.leaves_identity(&subject.uid, Instant::now()),
@@ -69,6 +71,7 @@ async fn everything(
     }
     given::look(context, resource, validated, &mut observed).await?;
     observed.listed_keys = Box::pin(keys::listed(context, resource, validated, &observed)).await;
+    observed.suspended_tables = tables::suspended(context, resource, validated, &observed);
     observed.children.copies_unseen = context.side.unseen(&subject.namespace);
     if observed.children.copies_unseen.is_none() {
         let find = |name: &str| context.side.snapshot(&subject.namespace, name);

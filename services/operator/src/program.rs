@@ -28,6 +28,7 @@ use crate::lease::{Candidate, Leadership};
 use crate::memory::Memories;
 use crate::metrics::Measures;
 use crate::pictures::{self, LookAgain};
+use crate::questions::{self, Question};
 use crate::queue::Queue;
 use crate::rates;
 use crate::rights;
@@ -93,6 +94,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let tell = (look_again.clone(), claims, measures.clone());
     pictures::watch_account(&program, Arc::clone(&view), tell, pictures::account_age(args.resync));
     let (done, calls) = (CancellationToken::new(), clients.calls.clone());
+    let (questions, asked) = mpsc::channel(questions::WAITING);
     let (candidate, leadership) = Candidate::new(calls, &args, watches.clone());
     program.tasks.spawn("leader", candidate.run(program.stop(), done.clone()));
     let zone = HostedZoneId::new(&args.hosted_zone_id);
@@ -103,6 +105,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         events: Events::new(clients.calls.clone(), &args.cluster),
         client: clients.calls,
         databases: Databases::new().map_err(Error::Http)?,
+        questions,
         side,
         settings: args.settings(),
         ec2_lag: args.ec2_lag,
@@ -122,7 +125,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         view,
         measures,
     });
-    lead(&program, (context, look_again), incoming, args.concurrency, done);
+    lead(&program, (context, look_again), (incoming, asked), args.concurrency, done);
     program.run(DRAIN).await.map_err(Error::Program)
 }
 
@@ -155,7 +158,7 @@ async fn connect(args: &Args, measures: &Measures) -> Arc<dyn Cloud> {
 fn lead(
     program: &Program,
     (context, look_again): (Arc<Context>, LookAgain),
-    incoming: mpsc::Receiver<ObjectRef<QuestDB>>,
+    (incoming, asked): (mpsc::Receiver<ObjectRef<QuestDB>>, mpsc::Receiver<Question>),
     concurrency: u16,
     done: CancellationToken,
 ) {
@@ -179,7 +182,8 @@ fn lead(
             let zone = pictures::watch_zone(&context, &look_again, &stop);
             let databases =
                 controller::run(Arc::clone(&context), incoming, concurrency, heartbeat, stop.clone());
-            tokio::join!(databases, beside, zone);
+            let tables = questions::ask_all(&context, &look_again.queue, asked, &stop);
+            tokio::join!(databases, beside, zone, tables);
         }
         done.cancel();
     });

@@ -25,7 +25,7 @@ const UNSEEN: Duration = Duration::from_secs(5);
 const UNSEEN_LONG: Duration = Duration::from_secs(20);
 /// Between two looks at a disk that EBS copies a last time.
 const COPYING: Duration = Duration::from_secs(5);
-/// Between two looks at a disk that EC2 optimizes, for up to a day.
+/// Between two looks at a disk that EC2 optimizes, for up to a day, and at tables that QuestDB has suspended.
 const OPTIMIZING: Duration = Duration::from_mins(1);
 /// Between two statuses that say no more than how far a new database is.
 pub(crate) const PROGRESS: Duration = Duration::from_secs(3);
@@ -278,7 +278,9 @@ fn next(
         let fought = !written.applied.contended.is_empty();
         let untold = observed.dns.untold || observed.account.untold || fought;
         let withheld = !observed.secrets.unreadable.is_empty() || !plan.hosts_taken.is_empty();
-        let doubt = Doubt { withheld, untold, optimizes: matches!(work, Work::Optimizing | Work::Untold) };
+        let suspended = observed.suspended_tables.as_ref().is_some_and(|tables| !tables.is_empty());
+        let lasts = suspended || matches!(work, Work::Optimizing | Work::Untold);
+        let doubt = Doubt { withheld, untold, lasts };
         return at_rest(&doubt, context.resync, &Slot::of(uid, &context.memories));
     }
     // A part that rests keeps its own time.
@@ -337,14 +339,14 @@ struct Doubt {
     withheld: bool,
     /// What a picture would tell of it that all share.
     untold: bool,
-    /// How far EC2 is with its disk, which is as it should be, or what it does with it at all.
-    optimizes: bool,
+    /// How far EC2 is with its disk, which is as it should be, or what it does with it at all; or until when QuestDB has suspended tables.
+    lasts: bool,
 }
 
 fn at_rest(doubt: &Doubt, resync: Duration, slot: &Slot<'_>) -> Next {
     match doubt {
         Doubt { withheld: true, .. } => Next::Soon(BROKEN.min(resync)),
-        Doubt { optimizes: true, .. } => Next::Rest(slot.within(OPTIMIZING.min(resync))),
+        Doubt { lasts: true, .. } => Next::Rest(slot.within(OPTIMIZING.min(resync))),
         Doubt { untold: true, .. } => Next::Rest(slot.within(UNTOLD.min(resync))),
         Doubt { .. } => Next::Rest(slot.within(resync)),
     }
@@ -360,8 +362,8 @@ mod tests {
     fn what_could_not_be_seen_of_one_at_rest_is_looked_at_soon() {
         let second = Duration::from_secs(1);
         let slot = Slot { uid: "0b3c3f5e", now: HOUR };
-        let check = |[withheld, untold, optimizes]: [bool; 3], resync, expected| {
-            assert_eq!(at_rest(&Doubt { withheld, untold, optimizes }, resync, &slot), expected);
+        let check = |[withheld, untold, lasts]: [bool; 3], resync, expected| {
+            assert_eq!(at_rest(&Doubt { withheld, untold, lasts }, resync, &slot), expected);
         };
         check([false, false, false], HOUR, Next::Rest(slot.within(HOUR)));
         check([false, true, false], HOUR, Next::Rest(slot.within(UNTOLD)));

@@ -40,6 +40,7 @@ mod settings;
 pub mod snapshot;
 mod step;
 mod subject;
+mod tables;
 mod tagged;
 mod unclaimed;
 mod upgrade;
@@ -81,6 +82,7 @@ pub use rivals::{Rival, host_key, host_keys, rivals};
 pub use settings::{Neighbours, Settings};
 pub use step::{Kind, Manifest, Step, Target};
 pub use subject::Subject;
+pub use tables::{SuspendedTables, tells_of_tables};
 pub use tagged::{
     Lost, Mistagged, carries_our_tags, instance_of, is_disk_left, is_still_its_disk, is_still_ours, lost,
     put_right,

@@ -21,7 +21,7 @@ use resources::{QuestDB, QuestDBSnapshot};
 use crate::references::References;
 use crate::rehearsal;
 use crate::secrets::Secrets;
-use crate::{Agreement, Goal, Kind, Mistagged, Part, Rival, Source, Validated};
+use crate::{Agreement, Goal, Kind, Mistagged, Part, Rival, Source, SuspendedTables, Validated};
 
 /// Everything observed.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +38,8 @@ pub struct Observed {
     pub dns: Dns,
     /// Keys of server.conf that QuestDB lists, where it was asked ([`crate::is_to_list_keys`]).
     pub listed_keys: Option<Arc<BTreeSet<String>>>,
+    /// Which WAL tables QuestDB has suspended, by the last word of the pod that there is; nothing where it has not said so yet.
+    pub suspended_tables: Option<SuspendedTables>,
     /// Routes of other databases to the host of this one's.
     pub rivals: Vec<Rival>,
     /// What this process remembers of its own attempts. Losing it costs a repeated call, never a duplicate.

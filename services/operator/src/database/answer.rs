@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use plan::Setting;
 use plan::snapshot::Held;
+use plan::{Setting, SuspendedTables};
 use serde_json::Value;
 
 use super::Error;
+
+/// Most letters of a table's name that are told.
+const LONGEST_NAME: usize = 127;
 
 /// The answer to a statement that returns no rows.
 pub(super) fn done(status: u16, body: &[u8]) -> Result<(), Error> {
@@ -58,6 +61,24 @@ pub(super) fn keys(status: u16, body: &[u8]) -> Result<BTreeSet<String>, Error> 
     let rows = answer.get("dataset").and_then(Value::as_array).ok_or(Error::Unreadable { status })?;
     let key = |row: &Value| row[0].as_str().map(ToOwned::to_owned).ok_or(Error::Unreadable { status });
     rows.iter().map(key).collect()
+}
+
+/// Names of tables that are suspended, and in each row how many there are.
+pub(super) fn suspended(status: u16, body: &[u8]) -> Result<SuspendedTables, Error> {
+    let answer = read(status, body)?;
+    let unreadable = || Error::Unreadable { status };
+    let rows = answer.get("dataset").and_then(Value::as_array).ok_or_else(unreadable)?;
+    let name = |row: &Value| row[0].as_str().map(shortened).ok_or_else(unreadable);
+    let names: Vec<String> = rows.iter().map(name).collect::<Result<_, Error>>()?;
+    let all = rows.first().map_or(Some(0), |row| row[1].as_u64()).ok_or_else(unreadable)?;
+    let named = u64::try_from(names.len()).unwrap_or(u64::MAX);
+    Ok(SuspendedTables { names, more: all.saturating_sub(named) })
+}
+
+/// A name as far as somebody reads it: QuestDB may be told to take longer ones.
+fn shortened(name: &str) -> String {
+    let end = name.char_indices().nth(LONGEST_NAME).map(|(end, _)| end);
+    end.map_or_else(|| name.to_owned(), |end| format!("{}…", &name[..end]))
 }
 
 /// Whether an answer is a refusal that says why.
@@ -150,6 +171,31 @@ mod tests {
         for body in ["{}", r#"{"dataset":[["pg.user"],[1]]}"#, r#"{"dataset":["pg.user"]}"#] {
             assert!(matches!(keys(200, body.as_bytes()), Err(Error::Unreadable { .. })), "{body}");
         }
+    }
+
+    /// As QuestDB 9.3.2 and 9.3.4 say it.
+    #[test]
+    fn of_tables_that_are_suspended_the_first_are_named_and_the_others_counted() {
+        let columns =
+            r#""columns":[{"name":"name","type":"STRING"},{"name":"total","type":"LONG"}],"timestamp":-1"#;
+        let read = |rows: &str| suspended(200, format!("{{{columns},\"dataset\":{rows}}}").as_bytes());
+        let told = |names: &[&str], more| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            SuspendedTables { names, more }
+        };
+        assert_eq!(read("[]").unwrap(), told(&[], 0));
+        assert_eq!(read(r#"[["a",1]]"#).unwrap(), told(&["a"], 0));
+        assert_eq!(read(r#"[["a",5],["b",5],["c",5]]"#).unwrap(), told(&["a", "b", "c"], 2));
+        // One was resumed between the two counts.
+        assert_eq!(read(r#"[["a",1],["b",1]]"#).unwrap(), told(&["a", "b"], 0));
+        let long = "ä".repeat(LONGEST_NAME);
+        assert_eq!(read(&format!(r#"[["{long}",1]]"#)).unwrap(), told(&[&long], 0));
+        assert_eq!(read(&format!(r#"[["{long}b",1]]"#)).unwrap(), told(&[&format!("{long}…")], 0));
+        for rows in ["{}", "[[1,1]]", r#"[["a"]]"#, r#"["a"]"#, r#"[["a","1"]]"#] {
+            assert!(matches!(read(rows), Err(Error::Unreadable { .. })), "{rows}");
+        }
+        let denied = br#"{"query":"SELECT","error":"Access denied","position":0}"#;
+        assert!(matches!(suspended(403, denied), Err(Error::Refused { .. })), "it is not known");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! QuestDB itself, asked over its HTTP port: whether a checkpoint holds it, to make one, to release it, to read its server.conf
-//! again, and which keys of that it lists. Nothing else is ever said to a database from here.
+//! again, which keys of that it lists, and which tables it has suspended. Nothing else is ever said to a database from here.
 //!
 //! The pod is reached at its own address, so the operator must have a way there: as a pod of the same network, or from
 //! an address that `--operator-cidrs` names. The API server's proxy is no way: it keeps the header with the credentials.
@@ -14,7 +14,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::Api;
 use plan::snapshot::Held;
-use plan::{Setting, Subject};
+use plan::{Setting, Subject, SuspendedTables};
 use resources::names::{self, port};
 
 use crate::context::Context;
@@ -29,6 +29,8 @@ const RELEASE: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(3);
 /// No answer of what is asked here is longer.
 const LONGEST: usize = 64 * 1024;
+/// How many tables that are suspended are told by name.
+const NAMED: usize = 3;
 
 /// What did not work.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +89,14 @@ impl Door {
         let secret = context.call("read the credentials", secrets.get_opt(&name)).await?;
         let credentials = secret.and_then(|secret| credentials(subject, &secret));
         Ok(credentials.map(|(user, password)| Self { address, user, password }))
+    }
+}
+
+#[cfg(test)]
+impl Door {
+    /// One that leads to nobody.
+    pub(crate) fn played(address: IpAddr) -> Self {
+        Self { address, user: String::new(), password: String::new() }
     }
 }
 
@@ -159,6 +169,16 @@ impl Databases {
     pub(crate) async fn keys(&self, door: &Door) -> Result<BTreeSet<String>, Error> {
         let (status, body) = self.ask(door, "SELECT property_path FROM (SHOW PARAMETERS)", QUESTION).await?;
         answer::keys(status, &body)
+    }
+
+    /// Which WAL tables it has suspended: the first by name, and how many more.
+    pub(crate) async fn suspended(&self, door: &Door) -> Result<SuspendedTables, Error> {
+        let all = "FROM wal_tables() WHERE suspended";
+        let question = format!(
+            "SELECT name, total FROM (SELECT name {all} ORDER BY name LIMIT {NAMED}) CROSS JOIN (SELECT count() total {all})"
+        );
+        let (status, body) = self.ask(door, &question, QUESTION).await?;
+        answer::suspended(status, &body)
     }
 
     /// QuestDB is not told how long a statement may take: it keeps the first `Statement-Timeout` that it hears on a connection, and has

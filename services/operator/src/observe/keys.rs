@@ -46,7 +46,7 @@ pub(super) async fn listed(
 /// What the pod of this uid lists; none where nobody can be asked.
 async fn ask(context: &Context, subject: &Subject, uid: &str) -> Result<Option<Keys>, Error> {
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), &subject.namespace);
-    // What is kept of a pod does not say where it is.
+    // As it is now: what is kept of a pod may be of a moment ago.
     let pod = context.call("look at the pod", pods.get_opt(&names::pod(&subject.name))).await?;
     let Some(address) = pod.and_then(|pod| address_of(&pod, uid)) else { return Ok(None) };
     let Some(door) = Door::of(context, subject, address).await? else { return Ok(None) };

@@ -5,14 +5,14 @@ use resources::names::condition;
 use resources::names::reason::{NODE_CLOSED, NOT_JOINED, NOT_READY};
 
 use super::Outcome;
-use super::conditions::{Word, is_known, no, yes};
+use super::conditions::{TABLES_SUSPENDED, Word, is_known, no, yes};
 use crate::few::few;
 use crate::{Goal, Part, State};
 
 /// Whether what is said now has been so since before, where its status has: what becomes of a machine whose Node is closed hangs on
-/// since when that is told, whatever else was wrong before.
+/// since when that is told, whatever else was wrong before, and so does of which QuestDB it was said that it has suspended tables.
 pub(super) fn goes_on(before: &str, now: &str) -> bool {
-    (before == NODE_CLOSED) == (now == NODE_CLOSED)
+    [NODE_CLOSED, TABLES_SUSPENDED].iter().all(|reason| (before == *reason) == (now == *reason))
 }
 
 /// Why a part waits for longer than it should for what a machine has to become.

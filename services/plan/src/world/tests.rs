@@ -50,6 +50,7 @@ mod shut_out;
 mod silent;
 mod source;
 mod states;
+mod suspended_tables;
 mod tags;
 mod taken_back;
 mod twins;
