@@ -57,6 +57,7 @@ mod source;
 mod stale;
 mod states;
 mod subject;
+mod suspended;
 mod tenants;
 mod truth;
 mod unclaimed;
