@@ -1,6 +1,7 @@
 //! What this process remembers of each database between passes: attempts and what they taught. Losing all of it costs a
 //! few repeated calls and never a duplicate.
 
+mod entry;
 pub(crate) mod listed;
 pub(crate) mod looks;
 pub(crate) mod tables;
@@ -8,7 +9,7 @@ pub(crate) mod tables;
 mod tests;
 pub(crate) mod waits;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use kube::core::ObjectMeta;
 use plan::{Agreement, Failure, Memory, Part};
 use runtime::Backoff;
 
+use self::entry::{Entry, Held};
 use self::listed::Lists;
 use self::looks::Looks;
 use self::tables::Tables;
@@ -50,68 +52,6 @@ const AGREED: Duration = Duration::from_secs(30);
 /// What a resource is called that was written over this version of it.
 fn after(version: &str) -> String {
     format!("after version {version}")
-}
-
-/// One database.
-#[derive(Clone, Debug, Default)]
-struct Entry {
-    spent: Option<u64>,
-    /// Of what, where, and until when.
-    exhausted: Vec<(Role, String, Instant)>,
-    wrote: Option<Instant>,
-    asked: Option<Instant>,
-    seen: Option<Arc<Holdings>>,
-    failures: u32,
-    /// How often in a row somebody was quicker in writing which object of which part.
-    overtaken: BTreeMap<(Part, String), u32>,
-    reported: Option<Instant>,
-    /// Identity in a first status that is kept back.
-    unsaid: Option<String>,
-    brought: Vec<(String, Instant)>,
-    held: Vec<Held>,
-    /// Since when.
-    agreed: Option<(Instant, Vec<Agreement>)>,
-}
-
-impl Entry {
-    /// Whether it makes no difference any more: of ten thousand that have come to rest, nothing is to be kept.
-    fn is_over(&self) -> bool {
-        let Self {
-            spent,
-            exhausted,
-            wrote,
-            asked,
-            seen,
-            failures,
-            overtaken,
-            reported,
-            unsaid,
-            brought,
-            held,
-            agreed,
-        } = self;
-        let past = |at: &Option<Instant>, after: Duration| at.is_none_or(|at| at.elapsed() >= after);
-        let now = Instant::now();
-        let for_good =
-            spent.is_none() && seen.is_none() && unsaid.is_none() && *failures == 0 && held.is_empty();
-        for_good
-            && overtaken.is_empty()
-            && exhausted.iter().all(|(.., until)| now >= *until)
-            && brought.iter().all(|(_, at)| at.elapsed() >= UNSHOWN)
-            && past(wrote, SHOWN)
-            && past(asked, SHOWN)
-            && past(reported, SAID)
-            && past(&agreed.as_ref().map(|(since, _)| *since), AGREED)
-    }
-}
-
-/// A part that nobody needs, which failed and rests while the others go on.
-#[derive(Clone, Debug)]
-struct Held {
-    generation: i64,
-    until: Instant,
-    attempts: u32,
-    failure: Failure,
 }
 
 /// All databases, by uid of their resource.

@@ -12,8 +12,7 @@ use resources::names::condition;
 use resources::{QuestDB, QuestDBStatus};
 
 use crate::Goal;
-use crate::report::Outcome;
-use crate::report::conditions::TABLES_SUSPENDED;
+use crate::report::{Outcome, TABLES_SUSPENDED};
 
 /// Those of one QuestDB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

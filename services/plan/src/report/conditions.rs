@@ -9,7 +9,7 @@ use resources::{QuestDB, QuestDBStatus};
 use super::{Outcome, last_copy, moving, name, reach, references, resizing, upgrade};
 use crate::few::few;
 use crate::planner::other_than_asked_for;
-use crate::{Elsewhere, Goal, Part, State, tables};
+use crate::{Elsewhere, Goal, Part, State};
 
 /// Status, reason, message.
 pub(crate) type Word = (&'static str, String, String);
@@ -82,8 +82,6 @@ fn seen(status: &QuestDBStatus) -> Option<Word> {
 pub(crate) const INVALID: &str = "Invalid";
 /// Reason of condition `ConfigAccepted` while a key of server.conf is left out that QuestDB does not know.
 pub(crate) const KEY_UNKNOWN: &str = "KeyUnknown";
-/// Reason of condition `Degraded` while QuestDB has suspended tables.
-pub(crate) const TABLES_SUSPENDED: &str = "TablesSuspended";
 
 /// Reasons for which a database that is not to serve is not ready.
 pub(super) const PAUSED: &str = "Paused";
@@ -261,15 +259,12 @@ fn progressing(outcome: &Outcome<'_>) -> Word {
 }
 
 fn degraded(status: &QuestDBStatus, outcome: &Outcome<'_>, now: Timestamp) -> Word {
-    if let Some((part, text)) = outcome.first_broken().or_else(|| outcome.first_refused()) {
-        // That nobody comes in with what the Secret has nothing else says.
-        let locked_out = outcome.plan.locked_out.as_ref().map_or_else(String::new, |text| format!("; {text}"));
-        return yes(&cause(outcome, part), &format!("{part}: {text}{locked_out}"));
-    }
-    match tables::told(status, outcome, now) {
-        Some(text) => yes(TABLES_SUSPENDED, &text),
-        None => moving::beside(outcome),
-    }
+    let Some((part, text)) = outcome.first_broken().or_else(|| outcome.first_refused()) else {
+        return moving::beside(status, outcome, now);
+    };
+    // That nobody comes in with what the Secret has nothing else says.
+    let locked_out = outcome.plan.locked_out.as_ref().map_or_else(String::new, |text| format!("; {text}"));
+    yes(&cause(outcome, part), &format!("{part}: {text}{locked_out}"))
 }
 
 fn conflict(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {

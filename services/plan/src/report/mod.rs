@@ -25,6 +25,7 @@ use resources::names::{self, condition};
 use resources::{InstructionStatus, QuestDB, QuestDBStatus};
 
 pub(crate) use last_copy::are_copies_outdated;
+pub(crate) use moving::TABLES_SUSPENDED;
 pub use patience::{can_wait, is_reworded, only_begins};
 
 use crate::change;

@@ -1,13 +1,17 @@
-//! What is said of a database that goes to another machine, and of machines beside its own.
+//! What is said of a database that goes to another machine, of machines beside its own, and of what else needs attention while it serves.
 
+use jiff::Timestamp;
 use resources::QuestDBStatus;
 use resources::names::condition;
 use resources::names::reason::{NODE_CLOSED, NOT_JOINED, NOT_READY};
 
 use super::Outcome;
-use super::conditions::{TABLES_SUSPENDED, Word, is_known, no, yes};
+use super::conditions::{Word, is_known, no, yes};
 use crate::few::few;
-use crate::{Goal, Part, State};
+use crate::{Goal, Part, State, tables};
+
+/// Reason of condition `Degraded` while QuestDB has suspended tables.
+pub(crate) const TABLES_SUSPENDED: &str = "TablesSuspended";
 
 /// Whether what is said now has been so since before, where its status has: what becomes of a machine whose Node is closed hangs on
 /// since when that is told, whatever else was wrong before, and so does of which QuestDB it was said that it has suspended tables.
@@ -67,8 +71,11 @@ pub(super) fn moving(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Wo
     }
 }
 
-/// Whether anything needs attention where the database does not lack anything.
-pub(super) fn beside(outcome: &Outcome<'_>) -> Word {
+/// Whether anything needs attention where the database does not lack anything; `status` is the one of before.
+pub(super) fn beside(status: &QuestDBStatus, outcome: &Outcome<'_>, now: Timestamp) -> Word {
+    if let Some(text) = tables::told(status, outcome, now) {
+        return yes(TABLES_SUSPENDED, &text);
+    }
     if let Some(text) = &outcome.plan.locked_out {
         return yes("CredentialsNotInForce", text);
     }
