@@ -3,11 +3,18 @@
 //!
 //! And that a watch which ends as soon as it is answered is not begun again without a pause: its end is no error, so nothing else
 //! would keep it from being begun hundreds of times a second, as before a proxy that cuts every answer short.
+//!
+//! And when something of its answer came last: the API server tells a watch about once a minute how far it is, also where nothing of it
+//! changes, and one that has died without a word tells nothing.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures::FutureExt as _;
+use http_body::{Body as _, Frame, SizeHint};
 use kube::Client;
 use kube::client::Body;
 use tokio::sync::Notify;
@@ -19,9 +26,12 @@ pub(super) const ANSWER: Duration = Duration::from_secs(30);
 /// A watch that has lasted for less has ended at once: less than it ever lasts because it was asked to end.
 pub(super) const AT_ONCE: Duration = Duration::from_millis(500);
 
-/// That requests of one watch were answered with success. Clones share what is known.
+/// That requests of one watch were answered with success, and when something of such an answer came last. Clones share what is known.
 #[derive(Clone, Default)]
-pub(crate) struct Answers(Arc<Notify>);
+pub(crate) struct Answers {
+    answered: Arc<Notify>,
+    came: Arc<Mutex<Option<Instant>>>,
+}
 
 /// Nothing came.
 #[derive(Debug, thiserror::Error)]
@@ -31,12 +41,56 @@ struct Late(Duration);
 impl Answers {
     /// Waits until a watch is answered.
     pub(super) async fn next(&self) {
-        self.0.notified().await;
+        self.answered.notified().await;
     }
 
     /// Whether one was answered that nobody was told of by now.
     pub(super) fn any(&self) -> bool {
         self.next().now_or_never().is_some()
+    }
+
+    /// When something of the answer came last, be it its head; none before there is one, or while everything is listed again.
+    pub(super) fn last(&self) -> Option<Instant> {
+        *lock(&self.came)
+    }
+
+    fn comes(&self) {
+        *lock(&self.came) = Some(Instant::now());
+    }
+
+    /// Something is asked: whatever came before is over.
+    fn begins(&self) {
+        *lock(&self.came) = None;
+    }
+}
+
+/// An answer, and who is told that something of it came: of one to a watch.
+struct Listened {
+    body: Body,
+    told: Option<Answers>,
+}
+
+impl http_body::Body for Listened {
+    type Data = Bytes;
+    type Error = kube::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<kube::Result<Frame<Bytes>>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if let (Poll::Ready(Some(Ok(_))), Some(told)) = (&frame, &self.told) {
+            told.comes();
+        }
+        frame
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
     }
 }
 
@@ -56,8 +110,8 @@ impl Ends {
     }
 }
 
-fn lock(ends: &Mutex<Ends>) -> MutexGuard<'_, Ends> {
-    ends.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A client for one watch, of which it is told when the API server answers. What is not answered within `limit` breaks; a watch that
@@ -74,13 +128,16 @@ pub(super) fn heeded(client: &Client, limit: Duration, at_once: Duration) -> (Cl
             if let Some(pause) = pause {
                 tokio::time::sleep(pause).await;
             }
+            told.begins();
             let answer = tokio::time::timeout(limit, inner.send(request)).await;
             let answer = answer.map_err(|_| Box::new(Late(limit)))??;
-            if watches && answer.status().is_success() {
+            let told = (watches && answer.status().is_success()).then_some(told);
+            if let Some(told) = &told {
                 lock(&ends).answered = Some(Instant::now());
-                told.0.notify_one();
+                told.comes();
+                told.answered.notify_one();
             }
-            Ok::<_, tower::BoxError>(answer)
+            Ok::<_, tower::BoxError>(answer.map(|body| Listened { body, told }))
         }
     });
     (Client::new(service, client.default_namespace()), answers)
@@ -92,6 +149,7 @@ fn is_watch(uri: &http::Uri) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use futures::StreamExt as _;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Api;
     use kube::api::{ListParams, WatchParams};
@@ -143,9 +201,26 @@ mod tests {
                 |watches| if watches { Answer::Silence } else { played::list("ConfigMap", "v1", &json!([])) },
             );
         maps.list(&ListParams::default()).await.unwrap();
-        assert!(!answers.any(), "a list is no watch");
+        assert!(!answers.any() && answers.last().is_none(), "a list is no watch");
         let _stream = maps.watch(&WatchParams::default(), "1").await.unwrap();
         assert!(answers.any() && !answers.any(), "it is told once");
+    }
+
+    #[tokio::test]
+    async fn when_something_of_a_watch_came_last_is_known_although_nothing_changed() {
+        let (maps, answers) = api(|watches| {
+            let metadata = json!({ "resourceVersion": "2" });
+            let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
+            let bookmark = || Answer::Is(200, json!({ "type": "BOOKMARK", "object": object }));
+            if watches { bookmark() } else { Answer::Hangs }
+        });
+        let mut told = Box::pin(maps.watch(&WatchParams::default(), "1").await.unwrap());
+        let answered = answers.last();
+        assert!(answered.is_some(), "its head came");
+        assert!(told.next().await.is_some_and(|told| told.is_ok()));
+        assert!(answers.last() > answered);
+        assert!(maps.list(&ListParams::default()).await.is_err());
+        assert!(answers.last().is_none(), "it is not known what there is until it is listed");
     }
 
     #[tokio::test]
@@ -159,7 +234,7 @@ mod tests {
             assert!(runtime::telemetry::chain(&error).contains(said), "{error:?}");
             let error = maps.list(&ListParams::default()).await.unwrap_err();
             assert!(runtime::telemetry::chain(&error).contains(said), "{error:?}");
-            assert!(!answers.any(), "{said}");
+            assert!(!answers.any() && answers.last().is_none(), "{said}");
         }
     }
 }
