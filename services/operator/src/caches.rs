@@ -1,7 +1,9 @@
 //! What the operator sees of its cluster without asking: our own objects, by label, stripped of what we never read.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -16,11 +18,12 @@ use kube::{Client, Resource, ResourceExt as _};
 use plan::{Children, Holder, Rival, Settings, Subject, Validated};
 use resources::{QuestDB, names};
 
+use crate::database::address_of;
 use crate::given::Given;
 use crate::kept::Kept;
 use crate::reach::Reach;
 use crate::store::{Key, Store};
-use crate::watch::{self, Indexed, Wiring};
+use crate::watch::{self, Hearing, Indexed, Wiring};
 
 /// Stores of everything watched.
 #[derive(Clone)]
@@ -33,6 +36,7 @@ pub(crate) struct Caches {
     services: Store<Service>,
     stateful_sets: Store<StatefulSet>,
     pods: Store<Pod>,
+    hears_pods: Hearing,
     claims: Store<PersistentVolumeClaim>,
     /// By database.
     volumes: Indexed<PersistentVolume>,
@@ -74,7 +78,9 @@ impl Caches {
         let resources = hosts.store.clone();
         watch::look_again(wiring, &resources);
         watch::look_at_definitions(client, &wiring.upkeep);
+        let pods = watch::namespaced(client, scope);
         Self {
+            hears_pods: Hearing::of(&pods),
             reach: Reach::start(client, wiring, &resources),
             given: Given::start(client, wiring),
             resources,
@@ -83,7 +89,7 @@ impl Caches {
             configs: children(client, wiring),
             services: children(client, wiring),
             stateful_sets: children(client, wiring),
-            pods: children(client, wiring),
+            pods: watch::start(wiring, pods, ours, |pod: &Pod| owner(&pod.metadata)),
             claims: children(client, wiring),
             nodes: watch::start_indexed(
                 wiring,
@@ -172,6 +178,23 @@ impl Caches {
     pub(crate) fn has_credentials(&self, resource: &QuestDB) -> bool {
         let name = names::credentials(resource.metadata.name.as_deref().unwrap_or_default());
         self.secrets.has(&Key::new(resource.metadata.namespace.as_deref(), &name))
+    }
+
+    /// The version of the credentials of a database; none where there are none.
+    pub(crate) fn version_of_credentials(&self, subject: &Subject) -> Option<String> {
+        let secret = get(&self.secrets, &names::credentials(&subject.name), &subject.namespace, subject)?;
+        secret.metadata.resource_version.clone()
+    }
+
+    /// Whether what is seen of the pods of a namespace is what there is, or was within this time.
+    pub(crate) fn hears_pods(&self, namespace: &str, within: Duration) -> bool {
+        self.hears_pods.is_heard(namespace, (Instant::now(), within))
+    }
+
+    /// Where the pod of this uid is reached, as far as it is seen.
+    pub(crate) fn address(&self, subject: &Subject, uid: &str) -> Option<IpAddr> {
+        let pod = get(&self.pods, &names::pod(&subject.name), &subject.namespace, subject)?;
+        address_of(&pod, uid)
     }
 
     /// What a database was started with.

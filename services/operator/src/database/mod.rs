@@ -69,6 +69,8 @@ pub(crate) struct Door {
     pub(crate) address: IpAddr,
     user: String,
     password: String,
+    /// The version of the Secret that says so.
+    pub(crate) version: Option<String>,
 }
 
 impl fmt::Debug for Door {
@@ -87,16 +89,13 @@ impl Door {
         let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &subject.namespace);
         let name = names::credentials(&subject.name);
         let secret = context.call("read the credentials", secrets.get_opt(&name)).await?;
-        let credentials = secret.and_then(|secret| credentials(subject, &secret));
-        Ok(credentials.map(|(user, password)| Self { address, user, password }))
-    }
-}
-
-#[cfg(test)]
-impl Door {
-    /// One that leads to nobody.
-    pub(crate) fn played(address: IpAddr) -> Self {
-        Self { address, user: String::new(), password: String::new() }
+        let found = secret.and_then(|secret| Some((credentials(subject, &secret)?, secret.metadata)));
+        Ok(found.map(|((user, password), metadata)| Self {
+            address,
+            user,
+            password,
+            version: metadata.resource_version,
+        }))
     }
 }
 
@@ -111,6 +110,23 @@ fn credentials(subject: &Subject, secret: &Secret) -> Option<(String, String)> {
 /// Where a pod's process is reached.
 pub(crate) fn address(pod: &Pod) -> Option<IpAddr> {
     pod.status.as_ref()?.pod_ip.as_ref()?.parse().ok()
+}
+
+/// The same, if it is the one of this uid: another one that has taken its place by now is not the one that was seen.
+pub(crate) fn address_of(pod: &Pod, uid: &str) -> Option<IpAddr> {
+    address(pod).filter(|_| pod.metadata.uid.as_deref() == Some(uid))
+}
+
+/// Where the pod of this uid is reached, as the API server has it now: what is kept of it may be of before, and somebody else may have its
+/// address since. None where it is there no more.
+pub(crate) async fn address_now(
+    context: &Context,
+    subject: &Subject,
+    uid: &str,
+) -> Result<Option<IpAddr>, crate::error::Error> {
+    let pods: Api<Pod> = Api::namespaced(context.client.clone(), &subject.namespace);
+    let pod = context.call("look at the pod", pods.get_opt(&names::pod(&subject.name))).await?;
+    Ok(pod.and_then(|pod| address_of(&pod, uid)))
 }
 
 /// A text in SQL.
@@ -216,10 +232,25 @@ impl Databases {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use resources::names::{LABEL_DATABASE, LABEL_NAME, LABEL_NAMESPACE};
     use serde_json::{Value, json};
 
     use super::*;
+
+    impl Door {
+        /// One that leads to nobody, by the first version of a Secret.
+        pub(crate) fn played(password: &str) -> Self {
+            let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+            Self {
+                address,
+                user: String::new(),
+                password: password.to_owned(),
+                version: Some("1".to_owned()),
+            }
+        }
+    }
 
     #[test]
     fn the_secret_of_a_database_opens_it_without_its_labels_and_that_of_others_does_not() {
@@ -246,6 +277,20 @@ mod tests {
             let secret = serde_json::from_value(json!({ "metadata": metadata, "data": data })).unwrap();
             let found = credentials(&subject, &secret);
             assert_eq!(found, opens.then(|| ("a".to_owned(), "b".to_owned())), "{metadata} {data}");
+        }
+    }
+
+    #[test]
+    fn only_the_pod_that_was_seen_is_asked() {
+        for (found, at, is_asked) in [
+            (Some("one"), Some("10.0.0.1"), true),
+            (Some("one"), None, false),
+            (Some("other"), Some("10.0.0.1"), false),
+            (None, Some("10.0.0.1"), false),
+        ] {
+            let pod = json!({ "metadata": { "uid": found }, "status": { "podIP": at } });
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(address_of(&pod, "one").is_some(), is_asked, "{found:?} {at:?}");
         }
     }
 }

@@ -19,7 +19,7 @@ struct Asked {
     pod: String,
     /// When it is asked next.
     due: Instant,
-    /// By which it was asked last, unless it was shut.
+    /// By which it was asked last; none where its Secret is to be read.
     door: Option<Arc<Door>>,
     /// What it said last.
     tables: Option<SuspendedTables>,
@@ -56,7 +56,7 @@ impl Tables {
         self.of(uid, pod, |asked| asked.door.clone())?
     }
 
-    /// A pod was asked in this way; none if that was shut.
+    /// A pod was asked in this way; none where it is no way any more.
     pub(crate) fn entered(&self, uid: &str, pod: &str, door: Option<Arc<Door>>) {
         self.of(uid, pod, |asked| asked.door = door);
     }
@@ -89,6 +89,14 @@ impl Tables {
         self.of(uid, pod, |asked| asked.tables.clone())?
     }
 
+    /// This is the pod of a database: any other is gone.
+    pub(crate) fn sees(&self, uid: &str, pod: &str) {
+        let mut all = self.lock();
+        if all.get(uid).is_some_and(|asked| asked.pod != pod) {
+            all.remove(uid);
+        }
+    }
+
     /// It has no pod, or is not to serve.
     pub(crate) fn forget(&self, uid: &str) {
         self.lock().remove(uid);
@@ -117,8 +125,6 @@ impl Tables {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
-
     use super::*;
 
     const MINUTE: Duration = Duration::from_mins(1);
@@ -172,12 +178,16 @@ mod tests {
     #[test]
     fn with_a_pod_all_is_forgotten_and_what_a_former_one_says_late_counts_for_nothing() {
         let (all, now) = (Tables::default(), Instant::now());
-        let door = || Some(Arc::new(Door::played(IpAddr::V4(Ipv4Addr::LOCALHOST))));
+        let door = || Some(Arc::new(Door::played("swordfish")));
         all.is_to_ask("a", "one", (now, MINUTE));
         all.entered("a", "one", door());
         all.answered("a", "one", tables(&["x"]), (now, false));
+        all.sees("a", "one");
         assert!(all.door("a", "one").is_some() && all.known("a", "one").is_some());
         assert!(all.door("a", "other").is_none() && all.known("a", "other").is_none());
+        assert!(!format!("{all:?}").contains("swordfish"));
+        all.sees("a", "other");
+        assert!(all.is_empty(), "the other one does not serve yet");
         all.is_to_ask("a", "other", (now, MINUTE));
         all.entered("a", "one", door());
         assert!(!all.answered("a", "one", tables(&["x"]), (now, false)));
@@ -187,7 +197,7 @@ mod tests {
         all.entered("a", "other", door());
         assert!(all.door("a", "other").is_some());
         all.entered("a", "other", None);
-        assert!(all.door("a", "other").is_none(), "it was shut");
+        assert!(all.door("a", "other").is_none());
         all.retain(|uid| uid != "a");
         assert!(all.is_empty());
     }

@@ -3,17 +3,14 @@
 //! *Invariant:* whoever cannot be asked holds nothing up: what is asked for is carried out as if all of it were known, but for a spec of
 //! which it was told that it is not.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use plan::{Observed, Subject, Validated};
-use resources::{QuestDB, names};
+use resources::QuestDB;
 
 use crate::context::Context;
-use crate::database::{Door, address};
+use crate::database::{Door, address_now};
 use crate::error::Error;
 use crate::memory::listed::Keys;
 
@@ -45,37 +42,8 @@ pub(super) async fn listed(
 
 /// What the pod of this uid lists; none where nobody can be asked.
 async fn ask(context: &Context, subject: &Subject, uid: &str) -> Result<Option<Keys>, Error> {
-    let pods: Api<Pod> = Api::namespaced(context.client.clone(), &subject.namespace);
-    // As it is now: what is kept of a pod may be of a moment ago.
-    let pod = context.call("look at the pod", pods.get_opt(&names::pod(&subject.name))).await?;
-    let Some(address) = pod.and_then(|pod| address_of(&pod, uid)) else { return Ok(None) };
+    let Some(address) = address_now(context, subject, uid).await? else { return Ok(None) };
     let Some(door) = Door::of(context, subject, address).await? else { return Ok(None) };
     let keys = context.databases.keys(&door).await;
     keys.map(|keys| Some(Arc::new(keys))).map_err(Error::database("ask QuestDB for the keys of server.conf"))
-}
-
-/// Where a pod answers, if it is the one of this uid: what another one lists that has taken its place by now is not what it lists.
-fn address_of(pod: &Pod, uid: &str) -> Option<IpAddr> {
-    address(pod).filter(|_| pod.metadata.uid.as_deref() == Some(uid))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn only_the_pod_that_was_seen_is_asked() {
-        for (found, at, is_asked) in [
-            (Some("one"), Some("10.0.0.1"), true),
-            (Some("one"), None, false),
-            (Some("other"), Some("10.0.0.1"), false),
-            (None, Some("10.0.0.1"), false),
-        ] {
-            let pod = json!({ "metadata": { "uid": found }, "status": { "podIP": at } });
-            let pod: Pod = serde_json::from_value(pod).unwrap();
-            assert_eq!(address_of(&pod, "one").is_some(), is_asked, "{found:?} {at:?}");
-        }
-    }
 }

@@ -25,8 +25,8 @@ pub(super) fn suspended(
         tables.forget(&subject.uid);
         return None;
     };
-    let may_be_asked = plan::pod_serves(pod) && !plan::is_suspended(resource);
-    if let Some(address) = address(pod).filter(|_| may_be_asked) {
+    tables.sees(&subject.uid, uid);
+    if plan::pod_serves(pod) && address(pod).is_some() && !plan::is_suspended(resource) {
         let (now, told) = (Instant::now(), plan::tells_of_tables(resource));
         // Of what another process has told it is soon to be known whether it is so still.
         let first = if told { Duration::ZERO } else { pause(OFTEN.min(context.resync)) };
@@ -34,7 +34,7 @@ pub(super) fn suspended(
             && let Ok(place) = context.questions.try_reserve()
         {
             tables.put_off(&subject.uid, uid, now + pause(context.resync));
-            place.send(Question { subject: subject.clone(), pod: uid.to_owned(), address, told });
+            place.send(Question { subject: subject.clone(), pod: uid.to_owned(), told });
         }
     }
     tables.known(&subject.uid, uid)
