@@ -32,6 +32,7 @@ use crate::questions::{self, Question};
 use crate::queue::Queue;
 use crate::rates;
 use crate::rights;
+use crate::scope::Scope;
 use crate::side::{self, Side};
 use crate::strays::Strays;
 use crate::unclaimed::Claims;
@@ -72,9 +73,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let measures = Measures::new(&program.metrics, args.concurrency);
     let (queue, incoming) = Queue::new(QUEUE);
     let scope = args.scope();
-    let rights = rights::command(&scope, &args.lease_namespace);
-    let watches = Watches::new(&program.metrics, &program.health.readiness, &scope, rights);
-    watches.standing().end_after(args.watch_timeout);
+    let watches = watches(&program, &scope, &args);
     let upkeep = Upkeep {
         scope: scope.clone(),
         need: Need::Databases,
@@ -142,6 +141,14 @@ async fn api_server(
         program.tasks.spawn("credentials", renewal.keep(told, program.stop()));
     }
     Ok(clients)
+}
+
+/// All watches to come of what is in the scope.
+fn watches(program: &Program, scope: &Scope, args: &Args) -> Watches {
+    let rights = rights::command(scope, &args.lease_namespace);
+    let watches = Watches::new(&program.metrics, &program.health.readiness, scope, rights);
+    watches.standing().end_after(args.watch_timeout);
+    watches
 }
 
 async fn connect(args: &Args, measures: &Measures) -> Arc<dyn Cloud> {

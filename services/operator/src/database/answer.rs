@@ -71,8 +71,8 @@ pub(super) fn suspended(status: u16, body: &[u8]) -> Result<SuspendedTables, Err
     let name = |row: &Value| row[0].as_str().map(shortened).ok_or_else(unreadable);
     let names: Vec<String> = rows.iter().map(name).collect::<Result<_, Error>>()?;
     let all = rows.first().map_or(Some(0), |row| row[1].as_u64()).ok_or_else(unreadable)?;
-    let named = u64::try_from(names.len()).unwrap_or(u64::MAX);
-    Ok(SuspendedTables { names, more: all.saturating_sub(named) })
+    let more = all.saturating_sub(u64::try_from(names.len()).unwrap_or(u64::MAX));
+    Ok(SuspendedTables { names, more })
 }
 
 /// A name as far as somebody reads it: QuestDB may be told to take longer ones.

@@ -200,7 +200,7 @@ impl Databases {
     /// QuestDB is not told how long a statement may take: it keeps the first `Statement-Timeout` that it hears on a connection, and has
     /// later connections begin with it, so that it would give up what clients ask by ours (9.3.2, 9.3.4).
     async fn ask(&self, door: &Door, statement: &str, limit: Duration) -> Result<(u16, Vec<u8>), Error> {
-        let Door { address, user, password } = door;
+        let Door { address, user, password, .. } = door;
         let silent = |source| Error::Silent { address: *address, source };
         let host = match address {
             IpAddr::V4(address) => address.to_string(),

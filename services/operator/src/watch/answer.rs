@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::FutureExt as _;
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::{Frame, SizeHint};
 use kube::Client;
 use kube::client::Body;
 use tokio::sync::Notify;
@@ -208,12 +208,12 @@ mod tests {
 
     #[tokio::test]
     async fn when_something_of_a_watch_came_last_is_known_although_nothing_changed() {
-        let (maps, answers) = api(|watches| {
+        fn bookmark() -> Answer {
             let metadata = json!({ "resourceVersion": "2" });
             let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
-            let bookmark = || Answer::Is(200, json!({ "type": "BOOKMARK", "object": object }));
-            if watches { bookmark() } else { Answer::Hangs }
-        });
+            Answer::Is(200, json!({ "type": "BOOKMARK", "object": object }))
+        }
+        let (maps, answers) = api(|watches| if watches { bookmark() } else { Answer::Hangs });
         let mut told = Box::pin(maps.watch(&WatchParams::default(), "1").await.unwrap());
         let answered = answers.last();
         assert!(answered.is_some(), "its head came");

@@ -40,11 +40,8 @@ mod tests {
     #[tokio::test]
     async fn the_watch_of_a_namespace_is_heard_for_a_while_after_its_last_word_and_no_other() {
         let client = played::client(|_, _| Answer::Silence);
-        let sources = ["a", "b"].map(|place| {
-            Source::new(&client, Some(place.to_owned()), |client, place| {
-                Api::<ConfigMap>::namespaced(client, place.unwrap())
-            })
-        });
+        let maps_of = |client, place: Option<&str>| Api::<ConfigMap>::namespaced(client, place.unwrap());
+        let sources = ["a", "b"].map(|place| Source::new(&client, Some(place.to_owned()), maps_of));
         let hearing = Hearing::of(&sources);
         let heard = |place: &str, after: Duration| {
             let now = Instant::now() + after;
