@@ -87,6 +87,22 @@ words!(
     }
 );
 
+/// Steps of a database that is to serve, by name, without any of which it serves all the same: where another one is not done either, that
+/// is what it lacks.
+pub const BESIDE: [&str; 11] = [
+    "keys",
+    "rules",
+    "further-rules",
+    "tuning",
+    "reload",
+    "name-change",
+    "reach",
+    "upgrade",
+    "next-machine",
+    "former-machines",
+    "tags",
+];
+
 /// Why an operation failed, for its user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {

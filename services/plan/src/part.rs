@@ -65,7 +65,7 @@ parts!(
     Candidate => "next-machine",
     /// Machines that serve nobody any more are ended.
     Former => "former-machines",
-    /// The names by which people know what is in EC2. Nothing needs them: somebody may take them off for as long as they are put back.
+    /// The names by which people know what is in EC2. Nothing needs them: AWS may refuse them, and somebody take them off again and again.
     Tags => "tags",
     /// Nobody is sent to the database's machine any more; unless it is only paused, its name is given back.
     DnsRelease => "dns-release",
@@ -127,7 +127,7 @@ impl Part {
         }
     }
 
-    /// Whether a database serves without it.
+    /// Whether a database serves without it; those who read steps by name know it by a list of these.
     pub(crate) const fn is_beside(self) -> bool {
         matches!(
             self,
@@ -155,6 +155,14 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The last copy is of a database that goes.
+    #[test]
+    fn whoever_reads_steps_by_name_knows_without_which_of_them_a_database_serves() {
+        let beside = Part::ALL.iter().filter(|part| part.is_beside() && **part != Part::LastCopy);
+        let names: Vec<&str> = beside.map(|part| part.as_str()).collect();
+        assert_eq!(names, domain::operation::BESIDE);
+    }
 
     #[test]
     fn a_failure_holds_back_what_needs_it_and_nothing_else() {

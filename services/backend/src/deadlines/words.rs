@@ -1,6 +1,6 @@
 //! What the user is told of an operation that ran out of time. Pure.
 
-use domain::operation::StepState;
+use domain::operation::{BESIDE, StepState};
 use store::{OperationRecord, Step};
 
 /// The step that was last under way, since when, and what it waited for.
@@ -8,9 +8,12 @@ pub(super) fn out_of_time(record: &OperationRecord) -> String {
     format!("not done by {:.0}: {}", record.deadline_at, last(&record.steps))
 }
 
+/// What a database serves without may fail for as long as it is asked for, and stands after most of what it lacks.
 fn last(steps: &[Step]) -> String {
-    let latest = |wanted: &[StepState]| steps.iter().rev().find(|step| wanted.contains(&step.state));
-    if let Some(step) = latest(&[StepState::Running, StepState::Failed]) {
+    let is_open = |step: &&Step| matches!(step.state, StepState::Running | StepState::Failed);
+    let open = || steps.iter().rev().filter(is_open);
+    let is_lacked = |step: &&Step| !BESIDE.contains(&step.name.as_str());
+    if let Some(step) = open().find(is_lacked).or_else(|| open().next()) {
         let verb = if step.state == StepState::Failed { "has failed" } else { "is under way" };
         let since = step.started_at.map(|at| format!(" since {at:.0}")).unwrap_or_default();
         return format!("step {} {verb}{since}{}", step.name, said(step));
@@ -19,7 +22,7 @@ fn last(steps: &[Step]) -> String {
         let since = step.started_at.map(|at| format!(" since {at:.0}")).unwrap_or_default();
         return format!("step {} waits{since}{}", step.name, said(step));
     }
-    match latest(&[StepState::Succeeded]) {
+    match steps.iter().rev().find(|step| step.state == StepState::Succeeded) {
         Some(step) => {
             let at = step.ended_at.map(|at| format!(" at {at:.0}")).unwrap_or_default();
             format!("after step {} was done{at} nothing more was heard", step.name)
@@ -64,6 +67,14 @@ mod tests {
             (
                 vec![step("apply", done, ""), step("instance", failed, "InsufficientInstanceCapacity")],
                 "step instance has failed since 2026-11-21T06:00:01Z (InsufficientInstanceCapacity)",
+            ),
+            (
+                vec![step("pod", running, "ErrImagePull"), step("tags", failed, "TagLimitExceeded")],
+                "step pod is under way since 2026-11-21T06:00:01Z (ErrImagePull)",
+            ),
+            (
+                vec![step("pod", done, ""), step("tags", failed, "TagLimitExceeded")],
+                "step tags has failed since 2026-11-21T06:00:01Z (TagLimitExceeded)",
             ),
             (
                 vec![step("apply", done, "")],
