@@ -19,11 +19,12 @@ const ANY_STEP: &str = "a step";
 const NAMES: &str = include_str!("../../../resources/src/names.rs");
 const STATUS: &str = include_str!("../../../resources/src/status.rs");
 /// Where the words of a database's conditions are written.
-const SPEAKERS: [&str; 9] = [
+const SPEAKERS: [&str; 10] = [
     include_str!("conditions.rs"),
     include_str!("last_copy.rs"),
     include_str!("mod.rs"),
     include_str!("moving.rs"),
+    include_str!("name.rs"),
     include_str!("reach.rs"),
     include_str!("references.rs"),
     include_str!("resizing.rs"),
