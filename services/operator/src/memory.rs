@@ -1,6 +1,7 @@
 //! What this process remembers of each database between passes: attempts and what they taught. Losing all of it costs a
 //! few repeated calls and never a duplicate.
 
+mod by_uid;
 mod entry;
 pub(crate) mod listed;
 pub(crate) mod looks;
@@ -329,7 +330,7 @@ impl Memories {
         self.under_way.forget(uid);
         self.lists.forget(uid);
         self.tables.forget(uid);
-        self.waits.end(uid);
+        self.waits.forget(uid);
         self.lock().remove(uid);
     }
 

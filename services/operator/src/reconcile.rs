@@ -271,7 +271,7 @@ fn next(
     let work = plan::work(validated, observed);
     let acted = written.acted();
     if acted || plan.is_settled() {
-        context.memories.waits.end(uid);
+        context.memories.waits.forget(uid);
     }
     if plan.is_settled() {
         // Nor does any tell that somebody has let the firewall be.

@@ -6,9 +6,11 @@
 //!
 //! What many list alike is kept once: each list is some fifty kilobytes, and a key may be asked for of ten thousand databases at once.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use super::by_uid::ByUid;
 
 /// Between two questions to a pod that did not answer.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -16,8 +18,9 @@ const AGAIN: Duration = Duration::from_secs(30);
 /// Keys that a pod lists.
 pub(crate) type Keys = Arc<BTreeSet<String>>;
 
+/// What is known of one.
 #[derive(Debug)]
-struct List {
+pub(crate) struct List {
     /// Uid of the pod that was asked last.
     pod: String,
     /// Until when it is not asked again; none where it has answered.
@@ -27,10 +30,9 @@ struct List {
 }
 
 /// The latest list of each database, by uid of its resource.
-#[derive(Debug, Default)]
-pub(crate) struct Lists(Mutex<HashMap<String, List>>);
+pub(crate) type Lists = ByUid<List>;
 
-impl Lists {
+impl ByUid<List> {
     /// What a database listed last.
     pub(crate) fn known(&self, uid: &str) -> Option<Keys> {
         self.lock().get(uid)?.keys.clone()
@@ -54,25 +56,6 @@ impl Lists {
         };
         let keys = answer.map(alike).or(former);
         lists.insert(uid.to_owned(), List { pod: pod.to_owned(), until, keys });
-    }
-
-    /// Nothing is asked for that it may not know.
-    pub(crate) fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
-    }
-
-    /// Whether nothing is known of any.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
-    }
-
-    /// Keeps only these.
-    pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
-        self.lock().retain(|uid, _| known(uid));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, List>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

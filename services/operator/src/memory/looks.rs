@@ -2,11 +2,11 @@
 //!
 //! *Invariant:* nothing is written by an answer that stands. It says that a name is somebody else's, or that a change is under way.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use runtime::Backoff;
+
+use super::by_uid::ByUid;
 
 /// Between two looks at a name that somebody else has; the longest is what the condition about it says.
 const TAKEN: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_mins(5));
@@ -31,8 +31,9 @@ impl Question {
     }
 }
 
+/// What is known of one.
 #[derive(Debug)]
-struct Look<A> {
+pub(crate) struct Look<A> {
     question: Question,
     answer: A,
     attempts: u32,
@@ -40,16 +41,9 @@ struct Look<A> {
 }
 
 /// The latest answer of each database, by uid of its resource.
-#[derive(Debug)]
-pub(crate) struct Looks<A>(Mutex<HashMap<String, Look<A>>>);
+pub(crate) type Looks<A> = ByUid<Look<A>>;
 
-impl<A> Default for Looks<A> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<A: Clone> Looks<A> {
+impl<A: Clone> ByUid<Look<A>> {
     /// The answer that stands still.
     pub(crate) fn standing(&self, uid: &str, question: &Question, now: Instant) -> Option<A> {
         let looks = self.lock();
@@ -64,25 +58,6 @@ impl<A: Clone> Looks<A> {
         let attempts = known.map_or(0, |look| look.attempts.saturating_add(1));
         let until = now + question.pace().delay(attempts, 0.5 + share / 2.0);
         looks.insert(uid.to_owned(), Look { question, answer, attempts, until });
-    }
-
-    /// Another answer came: the next question is asked at once.
-    pub(crate) fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
-    }
-
-    /// Whether no answer stands.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
-    }
-
-    /// Keeps only these.
-    pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
-        self.lock().retain(|uid, _| known(uid));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Look<A>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,17 +4,17 @@
 //! *Invariant:* a pod that does not answer changes nothing of what is known, and is asked no sooner for that. *Invariant:* with a pod all
 //! of this is forgotten: its process is gone, and the next one may have other credentials.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plan::SuspendedTables;
 
+use super::by_uid::ByUid;
 use crate::database::Door;
 
 /// What is known of a pod.
 #[derive(Debug)]
-struct Asked {
+pub(crate) struct Asked {
     /// Its uid.
     pod: String,
     /// When it is asked next.
@@ -26,15 +26,14 @@ struct Asked {
 }
 
 /// All databases that are to serve, by uid of their resource.
-#[derive(Debug, Default)]
-pub(crate) struct Tables(Mutex<HashMap<String, Asked>>);
+pub(crate) type Tables = ByUid<Asked>;
 
 /// For how long a pod is not asked again that is looked at once in each round: until the next such look, which may be a little early.
 pub(crate) fn pause(round: Duration) -> Duration {
     round * 3 / 4
 }
 
-impl Tables {
+impl ByUid<Asked> {
     /// Whether a pod is to be asked now; one that was never, `first` after it was seen.
     pub(crate) fn is_to_ask(&self, uid: &str, pod: &str, (now, first): (Instant, Duration)) -> bool {
         let mut all = self.lock();
@@ -97,29 +96,10 @@ impl Tables {
         }
     }
 
-    /// It has no pod, or is not to serve.
-    pub(crate) fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
-    }
-
-    /// Whether nothing is known of any.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
-    }
-
-    /// Keeps only these.
-    pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
-        self.lock().retain(|uid, _| known(uid));
-    }
-
     /// What is known of this pod of a database, if it is the one that was seen last.
     fn of<T>(&self, uid: &str, pod: &str, take: impl FnOnce(&mut Asked) -> T) -> Option<T> {
         let mut all = self.lock();
         all.get_mut(uid).filter(|asked| asked.pod == pod).map(take)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Asked>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

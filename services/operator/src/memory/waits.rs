@@ -3,13 +3,12 @@
 //! What Kubernetes tells is noticed at once, whatever is said here: these looks are for what only EC2 and Route 53 know, and each of them
 //! is paid for with requests that everybody in the account shares.
 
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use plan::Part;
 
+use super::by_uid::ByUid;
 use crate::slot::into_round;
 
 /// Between two looks at first.
@@ -22,17 +21,17 @@ const LAST: Duration = Duration::from_secs(16);
 const SHARE: u32 = 16;
 
 /// Since when each database waits for the same, by uid of its resource. Losing it costs a few looks.
-#[derive(Debug, Default)]
-pub(crate) struct Waits(Mutex<HashMap<String, Wait>>);
+pub(crate) type Waits = ByUid<Wait>;
 
+/// What is known of one.
 #[derive(Debug)]
-struct Wait {
+pub(crate) struct Wait {
     /// A number made of the wish and of all that is waited for.
     what: u64,
     since: Instant,
 }
 
-impl Waits {
+impl ByUid<Wait> {
     /// For how long a database has waited for this, part by part, under the wish of a generation. Another text is another thing.
     pub(crate) fn lasted(
         &self,
@@ -50,25 +49,6 @@ impl Waits {
         }
         waits.insert(uid.to_owned(), Wait { what, since: now });
         Duration::ZERO
-    }
-
-    /// It waits no more, or something was done: whatever comes next is looked at as often as at first.
-    pub(crate) fn end(&self, uid: &str) {
-        self.lock().remove(uid);
-    }
-
-    /// Whether none waits.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
-    }
-
-    /// Keeps only these.
-    pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
-        self.lock().retain(|uid, _| known(uid));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Wait>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -160,7 +140,7 @@ mod tests {
         assert_eq!((lasted("a", 2, &both, 80), lasted("a", 2, &both, 90)), (0, 10), "another part");
         let other = [both[0], (Part::Pod, "container questdb waits: ErrImagePull")];
         assert_eq!((lasted("a", 2, &other, 91), lasted("a", 2, &other, 93)), (0, 2), "another text");
-        waits.end("a");
+        waits.forget("a");
         assert_eq!(lasted("a", 2, &other, 100), 0, "it has ended");
         waits.retain(|uid| uid == "a");
         assert_eq!((lasted("a", 2, &other, 110), lasted("b", 1, &pod, 110)), (10, 0));
