@@ -1,5 +1,5 @@
 //! Which keys of server.conf databases list that may not know one which is asked for: asked once of each pod, and kept for as long as
-//! that is asked for.
+//! that is asked for, and then until one serves.
 //!
 //! *Invariant:* what one pod listed counts until another one has: a QuestDB that does not answer for a moment does not get what it
 //! was not given before.

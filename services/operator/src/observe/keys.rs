@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use plan::{Observed, Subject, Validated};
+use plan::{Goal, Observed, Subject, Validated};
 use resources::QuestDB;
 
 use crate::context::Context;
@@ -22,11 +22,14 @@ pub(super) async fn listed(
     observed: &Observed,
 ) -> Option<Keys> {
     let (lists, subject) = (&context.memories.lists, &validated.subject);
+    let pod = observed.children.pod.as_deref().filter(|pod| plan::pod_serves(pod));
     if !plan::is_to_list_keys(resource, validated, observed) {
-        lists.forget(&subject.uid);
+        // A key that is asked for in the middle of a restart finds nobody to ask: what was listed before that counts.
+        if pod.is_some() || validated.goal != Goal::Serve {
+            lists.forget(&subject.uid);
+        }
         return None;
     }
-    let pod = observed.children.pod.as_deref().filter(|pod| plan::pod_serves(pod));
     if let Some(pod) = pod.and_then(|pod| pod.metadata.uid.as_deref())
         && lists.is_to_ask(&subject.uid, pod, Instant::now())
     {

@@ -28,15 +28,15 @@ async fn has_listed_keys(subject: &Subject) {
     .await;
 }
 
-/// Why the spec is refused of a database that serves.
-async fn refused(subject: &Subject) -> String {
+/// Why the spec is refused of a database that serves, or does not.
+async fn refused(subject: &Subject, serves: bool) -> String {
     let api = subject.rig.as_admin();
-    eventually(PATIENCE, "a refusal of a database that serves", async || {
+    eventually(PATIENCE, "a refusal of the spec", async || {
         let conditions = api.get(&subject.name).await.ok()?.status?.conditions;
         let of = |kind: &str| conditions.iter().find(|found| found.type_ == kind);
-        let serves = of(condition::READY)?.status == "True";
         let said = of(condition::CONFIG_ACCEPTED)?;
-        (serves && said.status == "False").then(|| said.message.clone())
+        let is_it = (of(condition::READY)?.status == "True") == serves && said.status == "False";
+        is_it.then(|| said.message.clone())
     })
     .await
 }
@@ -55,7 +55,7 @@ async fn a_misspelt_key_is_refused_by_name_and_questdb_serves_on_until_it_is_rig
     has_listed_keys(subject).await;
 
     subject.wish(|spec| spec["config"] = json!({ MISSPELT: "1000" })).await;
-    let told = refused(subject).await;
+    let told = refused(subject, true).await;
     annotate(subject, names::DRY_RUN, Value::Null).await;
     for text in
         [format!("/spec/config/{MISSPELT}").as_str(), "knows no such key", MEANT, "all else is carried out"]
@@ -82,6 +82,14 @@ async fn a_misspelt_key_is_refused_by_name_and_questdb_serves_on_until_it_is_rig
     .await;
     let running = &after.metadata.annotations.as_ref().unwrap()[names::RUNNING];
     assert!(running.contains(MEANT), "{running}");
+
+    // A second wish in the middle of the restart: nobody can be asked, and what was listed before counts.
+    subject.wish(|spec| spec["config"] = json!({ MEANT: "1000", MISSPELT: "1000" })).await;
+    let told = refused(subject, false).await;
+    assert!(told.contains(MISSPELT) && told.contains("knows no such key"), "{told}");
+    let template = serde_json::to_string(&subject.set(None).await.spec).unwrap();
+    assert!(!template.contains(MISSPELT), "the next pod would not start: {template}");
+    subject.wish(|spec| spec["config"] = json!({ MEANT: "1000" })).await;
     subject.bind(1).await;
     subject.answer().await;
     subject.carried_out(Phase::Ready).await;
