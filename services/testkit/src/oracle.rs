@@ -6,15 +6,19 @@
 mod kept;
 mod open;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use kube::api::{Api, ListParams};
+use resources::QuestDB;
 
 use crate::load::Ledger;
-use crate::{Watched, eventually, query};
+use crate::{Stopwatch, Watched, eventually, query};
 
 /// How long nothing may change once all has settled.
 const QUIET: Duration = Duration::from_secs(2);
+/// How long the witness may take to hear of what all others have heard of.
+const WITNESS: Duration = Duration::from_mins(1);
 
 /// Where to look.
 #[derive(Clone, Copy)]
@@ -52,7 +56,7 @@ impl Oracle<'_> {
     /// # Panics
     /// When something is open still after `limit`: the message says what.
     pub async fn settled(&self, limit: Duration) -> Duration {
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         loop {
             let open = self.open().await.unwrap_or_else(|error| vec![format!("{error:#}")]);
             if open.is_empty() {
@@ -72,6 +76,7 @@ impl Oracle<'_> {
     /// With everything that does not hold.
     pub async fn check(&self, ledger: &Ledger, letters: &[&str]) -> anyhow::Result<()> {
         ensure!(ledger.changes() > 0, "nothing was accepted: there is nothing to prove");
+        self.witnessed().await?;
         let before = self.watched.events();
         let mut wrong = self.kept(ledger).await?;
         wrong.extend(crate::audit::wrong(self.database).await?);
@@ -89,6 +94,18 @@ impl Oracle<'_> {
             wrong.push("resources change although nothing is open".to_owned());
         }
         ensure!(wrong.is_empty(), "{wrong:#?}");
+        Ok(())
+    }
+
+    /// Waits until the witness has seen what the API server has now. Whoever carries an event to Postgres may be quicker than the witness,
+    /// which would then see it come although nothing is open.
+    async fn witnessed(&self) -> anyhow::Result<()> {
+        let api: Api<QuestDB> = Api::namespaced(self.client.clone(), self.namespace);
+        let there = api.list_metadata(&ListParams::default()).await.context("listing resources")?.items;
+        eventually(WITNESS, "the witness to have seen what there is", async || {
+            there.iter().all(|one| self.watched.has_seen(&one.metadata)).then_some(())
+        })
+        .await;
         Ok(())
     }
 

@@ -7,16 +7,16 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use nix::sys::signal::Signal;
 use sandbox::process::Process;
 use tokio::process::{Child, Command};
 
-use crate::{Failpoint, eventually, failpoint, http, unique};
+use crate::{Failpoint, Stopwatch, eventually, failpoint, http, unique};
 
 /// How long a program may take to become ready, and to die of SIGKILL.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -178,10 +178,9 @@ impl Spawned {
     /// When it does not end well within the limit.
     pub async fn terminate(mut self, limit: Duration) -> anyhow::Result<Duration> {
         self.lives()?;
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         self.process.signal(Signal::SIGTERM);
-        let ended = tokio::time::timeout(limit, self.child.wait()).await;
-        let status = ended.with_context(|| format!("{} did not end in {limit:?}", self.name))??;
+        let status = self.ended(limit).await?;
         ensure!(status.success(), "{} ended with {status}: {}", self.name, self.last_lines());
         Ok(begun.elapsed())
     }
@@ -191,8 +190,7 @@ impl Spawned {
     /// # Errors
     /// When it does not end.
     pub async fn end(mut self, limit: Duration) -> anyhow::Result<(bool, String)> {
-        let ended = tokio::time::timeout(limit, self.child.wait()).await;
-        let status = ended.with_context(|| format!("{} did not end in {limit:?}", self.name))??;
+        let status = self.ended(limit).await?;
         Ok((status.success(), self.log()))
     }
 
@@ -201,8 +199,7 @@ impl Spawned {
     /// # Errors
     /// When it does not, or ends otherwise.
     pub async fn dies(mut self, limit: Duration) -> anyhow::Result<String> {
-        let ended = tokio::time::timeout(limit, self.child.wait()).await;
-        let status = ended.with_context(|| format!("{} did not die in {limit:?}", self.name))??;
+        let status = self.ended(limit).await?;
         ensure!(status.signal() == Some(Signal::SIGABRT as i32), "{} ended with {status}", self.name);
         Ok(self.log())
     }
@@ -215,6 +212,18 @@ impl Spawned {
         let ended = self.child.try_wait()?;
         let Some(status) = ended else { return Ok(()) };
         anyhow::bail!("{} had ended by itself with {status}: {}", self.name, self.last_lines())
+    }
+
+    /// How it has ended. While the machine stands still nobody can.
+    async fn ended(&mut self, limit: Duration) -> anyhow::Result<ExitStatus> {
+        let begun = Stopwatch::start();
+        loop {
+            let left = limit.checked_sub(begun.elapsed());
+            let left = left.with_context(|| format!("{} did not end in {limit:?}", self.name))?;
+            if let Ok(ended) = tokio::time::timeout(left, self.child.wait()).await {
+                return Ok(ended?);
+            }
+        }
     }
 
     async fn until_halted(&self, wanted: bool) -> anyhow::Result<()> {

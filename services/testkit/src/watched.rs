@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use resources::{Phase, QuestDB, RunState};
 use serde_json::json;
@@ -72,6 +72,13 @@ impl Watched {
     /// The states of a database.
     pub fn states(&self, database: &str) -> Vec<Seen> {
         lock(&self.book).history.get(database).cloned().unwrap_or_default()
+    }
+
+    /// Whether a resource was seen as it is there, or later: others may have heard of that long before the witness does.
+    pub fn has_seen(&self, there: &ObjectMeta) -> bool {
+        let number = |version: &String| version.parse::<u64>().ok();
+        let seen = there.name.as_ref().and_then(|name| lock(&self.book).versions.get(name).and_then(number));
+        seen.is_some_and(|seen| Some(seen) >= there.resource_version.as_ref().and_then(number))
     }
 
     /// Number of events so far: at rest it stays the same.
@@ -220,6 +227,19 @@ mod tests {
 
     fn seen(seq: i64, generation: i64, deleted: bool) -> Seen {
         Seen { position: (1, seq), generation, deleted, at: Instant::now() }
+    }
+
+    #[test]
+    fn what_was_seen_is_known_by_its_version() {
+        let watched = Watched { book: Arc::default(), tasks: Vec::new() };
+        lock(&watched.book).versions.insert("one".to_owned(), "1000".to_owned());
+        for (name, version, expected) in
+            [("one", "999", true), ("one", "1000", true), ("one", "1001", false), ("other", "1", false)]
+        {
+            let (name, resource_version) = (Some(name.to_owned()), Some(version.to_owned()));
+            let there = ObjectMeta { name, resource_version, ..ObjectMeta::default() };
+            assert_eq!(watched.has_seen(&there), expected, "{there:?}");
+        }
     }
 
     #[test]

@@ -2,9 +2,7 @@
 
 #![cfg(test)]
 
-use std::time::Instant;
-
-use testkit::{Server, eventually};
+use testkit::{Server, Stopwatch, eventually};
 
 use crate::recoveries::{self, recovered};
 use crate::rig::{GRACE, PATIENCE, Rig};
@@ -70,7 +68,7 @@ async fn lost_offsets_are_told_and_not_guessed() {
 
     // Told to read everything again, it changes nothing.
     let before: Vec<_> = ledger.databases.keys().map(|id| rig.watched.states(id)).collect();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let _again = rig.provisioner().await;
     let started = begun.elapsed();
     let settled = rig.proven_of(&ledger, &[]).await;

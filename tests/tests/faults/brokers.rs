@@ -2,13 +2,13 @@
 
 #![cfg(test)]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bus::Connection;
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::kafka::Broker;
-use testkit::{Spawned, eventually, unique};
+use testkit::{Spawned, Stopwatch, eventually, unique};
 
 use crate::recoveries::{self, recovered};
 use crate::rig::{Ground, NEAR, PATIENCE, Rig};
@@ -86,7 +86,7 @@ async fn too_few_copies_hold_changes_back_and_lose_none() {
     eventually(PATIENCE, "the backlog as a metric", shown).await;
 
     second.start().await.unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     rig.recovery().await;
     recovered(recoveries::TOO_FEW_COPIES, begun.elapsed());
     rig.proven(load, &[]).await;
@@ -109,7 +109,7 @@ async fn full_disks_of_the_brokers_hold_changes_back_and_lose_none() {
     provisioner.lives().unwrap();
 
     tokio::try_join!(first.start(), second.start()).unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     rig.recovery().await;
     recovered(recoveries::DISKS_FULL, begun.elapsed());
     rig.proven(load, &[]).await;
@@ -135,7 +135,7 @@ async fn rights_that_are_taken_away_are_told_and_waited_for() {
     backend.lives().unwrap();
     provisioner.lives().unwrap();
     first.rights(&[&["--remove"][..], &nobody, &topics].concat()).await.unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     rig.recovery().await;
     recovered(recoveries::RIGHTS_TAKEN, begun.elapsed());
     rig.proven(load, &[]).await;
@@ -163,7 +163,7 @@ async fn a_password_that_holds_no_more_is_told_and_the_next_is_read_without_a_re
     backend.lives().unwrap();
     provisioner.lives().unwrap();
     broker.login("slipway", "swordfish-2").unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     rig.recovery().await;
     recovered(recoveries::PASSWORD_ENDED, begun.elapsed());
     rig.proven(load, &[]).await;
@@ -187,7 +187,7 @@ async fn a_password_that_one_broker_refuses_is_read_again() {
     first.login("slipway", "swordfish-2").unwrap();
     second.kill().await.unwrap();
     second.start().await.unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     for program in [&backend, &provisioner] {
         let told = async || program.log().contains("Kafka refuses the connection").then_some(());
         eventually(PATIENCE, "a program that a broker refuses", told).await;

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use testkit::load::{Ledger, Load, Plan, percentile};
-use testkit::{Mode, Proxy, Server, at_full_length, eventually, how_long};
+use testkit::{Mode, Proxy, Server, Stopwatch, at_full_length, eventually, how_long};
 
 use crate::recoveries::{self, recovered};
 use crate::rig::{FAR, NEAR, PATIENCE, Rig};
@@ -83,7 +83,7 @@ impl Rig {
         );
 
         self.far.set(Mode::Pass);
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         self.applied(&ledger, FAR).await;
         recovered(recoveries::BLACK_HOLE, begun.elapsed());
         ledger
@@ -135,10 +135,10 @@ async fn a_killed_api_server_loses_nothing() {
     let lost = || (rig.near.lost(), rig.far.lost());
     let before = lost();
     server.kill().await.unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     load.goes_on(15).await;
     server.ready().await;
-    let (starts, back) = (begun.elapsed(), Instant::now());
+    let (starts, back) = (begun.elapsed(), Stopwatch::start());
     rig.recovery().await;
     let (near, far) = lost();
     assert!(near > before.0 && far > before.1, "the fault did not fire: nobody lost a connection");

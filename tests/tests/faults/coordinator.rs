@@ -3,10 +3,10 @@
 
 #![cfg(test)]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use testkit::Server;
 use testkit::kafka::Broker;
+use testkit::{Server, Stopwatch};
 
 use crate::recoveries::{self, recovered};
 use crate::rig::{GRACE, Rig};
@@ -14,7 +14,7 @@ use crate::rig::{GRACE, Rig};
 impl Rig {
     /// Tells all to end; how long the slowest took.
     async fn end_all(&self, programs: Vec<testkit::Spawned>) -> Duration {
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         let ending = programs.into_iter().map(|program| program.terminate(GRACE));
         for ended in futures::future::join_all(ending).await {
             ended.unwrap();
@@ -39,7 +39,7 @@ async fn programs_end_in_time_while_the_broker_is_silent() {
     );
     let slowest = rig.end_all(programs).await;
     drop(silent);
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let _programs = (rig.backend().await, rig.provisioner().await);
     rig.recovery().await;
     recovered(recoveries::BROKER_SILENT_ENDS, slowest);
@@ -64,7 +64,7 @@ async fn programs_end_in_time_while_no_broker_is_there() {
     );
     let slowest = rig.end_all(programs).await;
     tokio::try_join!(first.start(), second.start()).unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let _programs = (rig.backend().await, rig.provisioner().await);
     rig.recovery().await;
     recovered(recoveries::NO_BROKER_ENDS, slowest);

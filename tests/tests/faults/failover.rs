@@ -2,14 +2,12 @@
 
 #![cfg(test)]
 
-use std::time::Instant;
-
 use kube::Api;
 use kube::api::ListParams;
 use reqwest::Method;
 use resources::{QuestDB, RunState};
-use testkit::eventually;
 use testkit::postgres::{Server, url_of};
+use testkit::{Stopwatch, eventually};
 
 use crate::recoveries::{self, recovered};
 use crate::rig::{BORN, FAR, Ground, NEAR, PATIENCE, Rig};
@@ -33,7 +31,7 @@ async fn a_change_of_the_primary_loses_nothing_that_was_accepted() {
     assert_ne!(old.query(OURS).await.unwrap(), "0", "nobody uses the primary");
     old.stop("immediate").await.unwrap();
     new.promote().await.unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     rig.database_url = new.url();
     load.goes_on(1).await;
     recovered(recoveries::PROMOTED_ACCEPTS, begun.elapsed());
@@ -142,7 +140,7 @@ async fn commits_that_a_late_standby_lost_are_noticed_and_nothing_is_destroyed()
     old.stop("immediate").await.unwrap();
     new.start().await.unwrap();
     new.promote().await.unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     rig.database_url = new.url();
     let rows = rig.ask("select string_agg(epoch || '/' || seq, ' ') from databases").await;
     assert_eq!(rows, "1/1 1/1 1/1", "the fault did not fire: nothing is lost");

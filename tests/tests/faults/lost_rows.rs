@@ -3,14 +3,12 @@
 
 #![cfg(test)]
 
-use std::time::Instant;
-
 use kube::api::{Api, ListParams};
 use reqwest::Method;
 use resources::QuestDB;
 use serde_json::{Value, json};
 use testkit::postgres::{Server, url_of};
-use testkit::{Spawned, eventually};
+use testkit::{Spawned, Stopwatch, eventually};
 
 use crate::recoveries::{self, Recovery, recovered};
 use crate::rig::{Ground, NEAR, PATIENCE, Rig};
@@ -91,10 +89,10 @@ async fn written_and_lost(rig: &Rig, (old, new): (&Server, &Server), id: &str) {
 
 /// The standby takes over, without that change; a user's change is accepted there at the position of the one that is lost, and
 /// refused by the cluster. Gives what was answered, and since when the other server is the primary.
-async fn written_again(rig: &mut Rig, new: &Server, id: &str, provisioner: &Spawned) -> (Value, Instant) {
+async fn written_again(rig: &mut Rig, new: &Server, id: &str, provisioner: &Spawned) -> (Value, Stopwatch) {
     new.start().await.unwrap();
     new.promote().await.unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     rig.database_url = new.url();
     let left = rig.ask("select epoch || '/' || seq from databases").await;
     assert_eq!(left, "1/1", "the fault did not fire: nothing was lost");
@@ -109,7 +107,7 @@ async fn written_again(rig: &mut Rig, new: &Server, id: &str, provisioner: &Spaw
 }
 
 /// The user hears that it failed; what takes it back outranks both, and so does the next change.
-async fn told_and_outranked(rig: &Rig, id: &str, (early, begun): (Value, Instant), recovery: Recovery) {
+async fn told_and_outranked(rig: &Rig, id: &str, (early, begun): (Value, Stopwatch), recovery: Recovery) {
     let ended = rig.ended(&early).await;
     assert_eq!(ended["state"], "failed", "{ended}");
     rig.holds(id, "the way back", |position, _| position > (1, 2)).await;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::json;
 use testkit::postgres::{self, Session};
-use testkit::{Mode, Server, Spawned, eventually, handlings, how_long, unique};
+use testkit::{Mode, Server, Spawned, Stopwatch, eventually, handlings, how_long, unique};
 
 use crate::recoveries::{self, recovered};
 use crate::rig::{Ground, NEAR, PARTITIONS, PATIENCE, Rig};
@@ -31,9 +31,9 @@ async fn a_killed_postgres_loses_nothing_that_was_accepted() {
     let postgres = Server::named("postgres");
     let before = rig.postgres.lost();
     postgres.kill().await.unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     postgres.ready().await;
-    let (starts, back) = (begun.elapsed(), Instant::now());
+    let (starts, back) = (begun.elapsed(), Stopwatch::start());
     rig.recovery().await;
     assert!(rig.postgres.lost() > before, "the fault did not fire: nobody lost a connection");
     recovered(recoveries::POSTGRES_STARTS, starts);

@@ -3,12 +3,12 @@
 
 #![cfg(test)]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kube::api::{Api, ListParams};
 use provisioner::work::{BEGUN, CARRIED, TOLD};
 use resources::QuestDB;
-use testkit::{Failpoint, Spawned, eventually, handlings};
+use testkit::{Failpoint, Spawned, Stopwatch, eventually, handlings};
 
 use crate::recoveries::{self, recovered};
 use crate::rig::{GRACE, NEAR, PARTITIONS, PATIENCE, Rig};
@@ -77,7 +77,7 @@ async fn a_death_before_the_apply_delays_it() {
     first.terminate(GRACE).await.unwrap();
     let load = rig.load(71);
     let place = rig.dies_at(BEGUN, &id, 1).await;
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let held = rig.resource(&id).await.spec.instruction.unwrap();
     assert_eq!(held.seq, 1, "the fault did not fire: it was applied before the death");
     assert!(!rig.is_committed(place).await, "an offset was committed before its effect");
@@ -104,7 +104,7 @@ async fn a_death_after_the_apply_repeats_it_without_effect() {
     let mut longest = Duration::ZERO;
     for (seq, died_at) in [(2, CARRIED), (3, TOLD)] {
         let place = rig.dies_at(died_at, &id, seq - 1).await;
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         let version = rig.version_at(&id, seq).await;
         assert!(!rig.is_committed(place).await, "the fault did not fire: the offset was committed");
         let heir = rig.provisioner().await;
@@ -135,7 +135,7 @@ async fn a_death_after_the_commit_repeats_nothing() {
     eventually(PATIENCE, "the offset committed", async || rig.is_committed(place).await.then_some(())).await;
     let before: Vec<_> = handlings(&dying.log()).all;
     dying.kill().await.unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let heir = rig.provisioner().await;
     rig.recovery().await;
     recovered(recoveries::DIED_AFTER_COMMIT, begun.elapsed());
@@ -184,7 +184,7 @@ async fn a_partition_that_comes_back_waits_for_its_keys_at_work() {
         (read || early > 0).then_some(early)
     })
     .await;
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     for point in &points {
         point.release().unwrap();
     }

@@ -3,10 +3,10 @@
 #![cfg(test)]
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use provisioner::work::BEGUN;
-use testkit::{Failpoint, Handled, Mode, Spawned, eventually, how_long, partitions};
+use testkit::{Failpoint, Handled, Mode, Spawned, Stopwatch, eventually, how_long, partitions};
 
 use crate::recoveries::{self, recovered};
 use crate::rig::{FAR, GRACE, NEAR, PATIENCE, Rig};
@@ -53,7 +53,7 @@ async fn a_killed_backend_loses_no_answer() {
         load.goes_on(15).await;
         let before = load.unanswered();
         backend.kill().await.unwrap();
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         backend = rig.backend().await;
         rig.recovery().await;
         longest = longest.max(begun.elapsed());
@@ -233,7 +233,7 @@ async fn twenty_rolls_with_work_in_hand_leave_nothing_half_done() {
     assert!(in_hand > ROLLS / 4, "the fault did not fire: {in_hand} of {ROLLS} had work in hand");
     rig.near.set(Mode::Pass);
     rig.far.set(Mode::Pass);
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     rig.recovery().await;
     recovered(recoveries::ROLLED, begun.elapsed());
     recovered(recoveries::ROLLED_ENDS, slowest);

@@ -4,13 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bus::{Message, Record};
 use domain::catalogue::Offer;
 use domain::{DatabaseId, InstructionId, OperationId, Position};
 use runtime::CancellationToken;
-use testkit::{Collector, Random, eventually, unique};
+use testkit::{Collector, Random, Stopwatch, eventually, unique};
 
 use crate::recoveries::{self, recovered};
 use crate::rig::{PATIENCE, Rig};
@@ -124,7 +123,7 @@ async fn nonsense_is_set_aside_and_everything_else_goes_on() {
         rig.produce(&rig.instructions, &lost.key(), lost.encode()).await;
         rig.produce(&rig.gossip, &key, vec![0xff, number]).await;
     }
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     load.goes_on(20).await;
     rig.recovery().await;
     recovered(recoveries::NONSENSE, begun.elapsed());
@@ -158,7 +157,7 @@ async fn everything_said_again_in_any_order_changes_nothing() {
     let ended = "select md5(string_agg(id || state || last_event, '|' order by id)) from operations";
     let states = || ledger.databases.keys().map(|id| rig.watched.states(id)).collect::<Vec<_>>();
     let before = (states(), rig.ask(believed).await, rig.ask(ended).await);
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let instructions = rig.say_again(&rig.instructions, 54).await;
     let gossip = rig.say_again(&rig.gossip, 55).await;
     assert!(instructions > 80 && gossip > 80, "the fault did not fire: {instructions} and {gossip} records");

@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bus::{Connection, Producer, TopicSettings};
 use reqwest::Method;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use store::{Role, Store};
 use testkit::load::{Ledger, Load, Plan};
 use testkit::oracle::Oracle;
-use testkit::{Console, Proxy, Readers, Watched, eventually, stack, unique};
+use testkit::{Console, Proxy, Readers, Stopwatch, Watched, eventually, stack, unique};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Longest time for anything, on two busy processors.
@@ -225,7 +225,7 @@ impl Rig {
 
     /// A database asked for now; gives how long it takes until its operation has succeeded.
     pub(crate) async fn round_trip(&self, region: &str) -> Duration {
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         let accepted = self.create(&unique("probe"), region).await;
         let operation = format!("/v1/operations/{}", accepted["operation"]["id"].as_str().unwrap());
         eventually(PATIENCE, "the operation of a database that was asked for now", async || {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use backend::relay::SENT;
 use backend::sink::STORED;
 use testkit::postgres::Session;
-use testkit::{Failpoint, Spawned, eventually};
+use testkit::{Failpoint, Spawned, Stopwatch, eventually};
 
 use crate::recoveries::{self, recovered};
 use crate::rig::{NEAR, PATIENCE, Rig};
@@ -81,7 +81,7 @@ async fn a_sink_that_dies_inside_its_transaction_leaves_nothing_of_it() {
     rig.none(INSIDE).await;
     rig.none(STANDING).await;
     assert_eq!(rig.taken_in().await, before, "half a transaction lasts");
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let _heir = rig.second_backend("sink").await;
     rig.recovery().await;
     recovered(recoveries::SINK_DIED_INSIDE, begun.elapsed());
@@ -117,7 +117,7 @@ async fn a_sink_that_dies_after_its_commit_has_no_effect_twice() {
     assert!(points.iter().any(Failpoint::has_fired), "it died elsewhere");
     rig.none(STANDING).await;
     let stored = rig.taken_in().await;
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let heir = rig.second_backend("sink").await;
     rig.recovery().await;
     recovered(recoveries::SINK_DIED_AFTER, begun.elapsed());
@@ -149,7 +149,7 @@ async fn a_relay_that_dies_before_its_mark_publishes_again() {
     let unmarked = format!("select published_epoch || '/' || published_seq from databases where id = '{id}'");
     assert_eq!(rig.ask(&unmarked).await, "1/1", "the fault did not fire: it was marked");
     assert_eq!(rig.published(&id, 2).await, 1, "the fault did not fire: it was not published");
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let _heir = rig.second_backend("relay").await;
     rig.recovery().await;
     recovered(recoveries::RELAY_DIED, begun.elapsed());
@@ -179,7 +179,7 @@ async fn commits_of_two_seconds_are_shown_once() {
     load.goes_on(20).await;
     rig.some(sleeping).await;
     testkit::query(&rig.database_url, "drop trigger at_the_commit on operation_events").await.unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     rig.recovery().await;
     recovered(recoveries::SLOW_COMMITS, begun.elapsed());
     rig.proven(load, &[]).await;
@@ -213,7 +213,7 @@ async fn a_sink_that_stands_still_inside_its_transaction_shows_nothing_twice() {
         }
         testkit::lasting(ASLEEP.saturating_sub(asleep.elapsed())).await;
         sleeper.resume().await.unwrap();
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         rig.recovery().await;
         recovered(recovery, begun.elapsed());
         heir.kill().await.unwrap();
