@@ -97,8 +97,8 @@ impl Oracle<'_> {
         Ok(())
     }
 
-    /// Waits until the witness has seen what the API server has now. Whoever carries an event to Postgres may be quicker than the witness,
-    /// which would then see it come although nothing is open.
+    /// Waits until the witness has seen what the API server has now. Whoever carries an event to Postgres may be
+    /// quicker than the witness, which would then see it come although nothing is open.
     async fn witnessed(&self) -> anyhow::Result<()> {
         let api: Api<QuestDB> = Api::namespaced(self.client.clone(), self.namespace);
         let there = api.list_metadata(&ListParams::default()).await.context("listing resources")?.items;

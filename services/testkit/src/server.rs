@@ -52,7 +52,12 @@ impl Server {
     /// Waits until it is ready.
     pub async fn ready(&self) {
         let what = format!("{} ready", self.name);
-        eventually(BACK, &what, async || (self.status().ok()?.phase == Phase::Ready).then_some(())).await;
+        eventually(BACK, &what, async || self.is_ready().then_some(())).await;
+    }
+
+    /// Whether it is ready, as far as the supervisor says anything.
+    pub fn is_ready(&self) -> bool {
+        self.status().is_ok_and(|status| status.phase == Phase::Ready)
     }
 
     /// Halts it (SIGSTOP) until what is answered is dropped.

@@ -1,8 +1,9 @@
-//! How long something takes, without the time in which the machine stood still: what is promised of programs is not promised of a
-//! machine that runs none.
+//! How long something takes, without the time in which the machine stood still: what is promised of programs is not
+//! promised of a machine that runs none.
 //!
-//! A thread of the test's process beats. By how much a beat comes too late, nobody ran, or this process at least. *Invariant:* only
-//! standstills are left out, never that others take the processors: what is less than a second is part of what is measured.
+//! A thread of the test's process beats. By how much a beat comes too late, nobody ran, or this process at least.
+//! *Invariant:* only standstills are left out, never that others take the processors: what is less than a second is
+//! part of what is measured.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;

@@ -74,7 +74,8 @@ impl Watched {
         lock(&self.book).history.get(database).cloned().unwrap_or_default()
     }
 
-    /// Whether a resource was seen as it is there, or later: others may have heard of that long before the witness does.
+    /// Whether a resource was seen as it is there, or later: others may have heard of that long before the witness
+    /// does.
     pub fn has_seen(&self, there: &ObjectMeta) -> bool {
         let number = |version: &String| version.parse::<u64>().ok();
         let seen = there.name.as_ref().and_then(|name| lock(&self.book).versions.get(name).and_then(number));

@@ -73,11 +73,13 @@ impl Rig {
         let early: Vec<&&String> =
             swallowed.iter().filter(|id| !self.watched.states(id).is_empty()).collect();
         assert!(early.is_empty(), "the cluster was not away: it took {early:?}");
-        // A busy machine may make a single call to the other cluster too slow.
-        let (far, near) = (self.parked("far").await, self.parked("near").await);
-        assert!(far >= 10 * near, "{near} of the other cluster were parked beside {far} of the sick one");
+        // A machine that stands still makes calls to the other cluster too slow: what is parked for that is drained
+        // at once.
+        let drained = async || (self.parked("near").await == 0).then_some(());
+        eventually(PATIENCE, "nothing of the other cluster parked", drained).await;
         println!(
-            "{far} databases parked; {} connections at the door after {:?}",
+            "{} databases parked; {} connections at the door after {:?}",
+            swallowed.len(),
             self.far.at_the_door(),
             begun.elapsed()
         );
@@ -113,10 +115,13 @@ async fn a_black_hole_swallows_only_its_own() {
     let mut ledger = rig.beside_a_black_hole(away, 32).await;
     let (calm, mut sick) = (most(&rig.times(&well, NEAR)), most(&rig.times(&ledger, NEAR)));
     let noise = how_long(NOISE, NOISE_AT_FULL_LENGTH);
-    // A machine that stands still for some seconds slows more than a tenth of so few changes: as a rule not twice, which a queue
-    // behind the sick one does.
-    if sick >= calm + noise && !at_full_length() {
-        let again = rig.beside_a_black_hole(away, 35).await;
+    // A machine that stands still for some seconds, or partitions that move, slow more than a tenth of so few
+    // changes: as a rule not each time, which a queue behind the sick one does.
+    for seed in [35, 36] {
+        if sick < calm + noise || at_full_length() {
+            break;
+        }
+        let again = rig.beside_a_black_hole(away, seed).await;
         sick = sick.min(most(&rig.times(&again, NEAR)));
         ledger.merge(again);
     }
@@ -163,8 +168,9 @@ async fn an_overloaded_api_server_is_given_time() {
         let begun = Instant::now();
         load.goes_on(40).await;
         testkit::lasting(OVERLOADED.saturating_sub(begun.elapsed())).await;
+        let what = format!("the fault to fire: somebody who is told {status}");
+        eventually(PATIENCE, &what, async || (proxy.harmed() > before).then_some(())).await;
         let (asked, time) = (proxy.harmed() - before, begun.elapsed());
-        assert!(asked > 0, "the fault did not fire: nobody was told {status}");
         proxy.set(Mode::Pass);
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let rate = asked as f64 / time.as_secs_f64();

@@ -12,9 +12,9 @@ use crate::rig::{GRACE, PATIENCE, Rig};
 /// How long members come and go.
 const STORM: Duration = Duration::from_secs(30);
 const STORM_AT_FULL_LENGTH: Duration = Duration::from_mins(5);
-/// In this time at least one has come and gone again. Not less: the group waits for one that was killed until its session of six
-/// seconds is over, and takes two rebalances, each of which members hear of by their next heartbeat, to give the next one its
-/// share.
+/// In this time one comes and goes again. Not less: the group waits for one that was killed until its session of six
+/// seconds is over, and takes two rebalances, each of which members hear of by their next heartbeat, to give the next
+/// one its share.
 const TURN: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -25,7 +25,8 @@ async fn a_storm_of_rebalances_loses_nothing() {
     let load = rig.load_during(lasts, 41);
     let begun = Instant::now();
     let mut turns = 0;
-    while begun.elapsed() < lasts {
+    // As long, and so often: a machine that stands still for a while makes some turns longer.
+    while begun.elapsed() < lasts || TURN * turns < lasts {
         let second = rig.provisioner().await;
         load.goes_on(8).await;
         if turns % 2 == 0 {
@@ -38,7 +39,6 @@ async fn a_storm_of_rebalances_loses_nothing() {
         }
         turns += 1;
     }
-    assert!(TURN * turns >= lasts, "the fault did not fire: members came and went {turns} times only");
     println!("members came and went {turns} times in {:?}", begun.elapsed());
     let (_, settled) = rig.proven(load, &[]).await;
     recovered(recoveries::MEMBERS_COME_AND_GO, settled);

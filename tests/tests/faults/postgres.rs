@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use reqwest::Method;
@@ -185,6 +186,7 @@ async fn a_transaction_left_open_delays_nobody_else() {
     println!("others passed {rounds} times in {:?}, the slowest within {slowest:?}", begun.elapsed());
     recovered(recoveries::LEFT_OPEN, slowest);
     rig.proven(load, &[]).await;
-    let published = handlings(&provisioner.log()).of(&id).len();
-    assert_eq!(published, 2, "what was written first and seen last was skipped");
+    // A provisioner whose partitions move may have one record in its hands twice.
+    let places: BTreeSet<_> = handlings(&provisioner.log()).of(&id).iter().map(|one| one.place).collect();
+    assert_eq!(places.len(), 2, "what was written first and seen last was skipped");
 }

@@ -3,7 +3,8 @@
 //!
 //! A bound is about three times the longest that was measured (README's table). Where that was short it is 10 to 25 s, because a
 //! busy machine hesitates; where programs are to end without a broker it is all that they may take.
-//! Measured is from the end of the fault: a server that was away is back by then.
+//! Measured is from the end of the fault: a server that was away is back by then. What is measured does not go on while
+//! the whole machine stands still ([`testkit::Stopwatch`]).
 
 #![cfg(test)]
 

@@ -68,9 +68,10 @@ pub(crate) struct Ground {
     pub(crate) kafka: Option<(Connection, i32)>,
 }
 
-/// A store that waits for a connection as long as anything may take: Postgres may be busy.
+/// A store that waits for connections, answers and locks as long as anything may take: Postgres may be busy.
 pub(crate) fn patient() -> store::Settings {
-    store::Settings { acquire: PATIENCE, ..store::Settings::default() }
+    let [acquire, statement, lock] = [PATIENCE; 3];
+    store::Settings { acquire, statement, lock, ..store::Settings::default() }
 }
 
 impl Rig {
