@@ -21,7 +21,11 @@ const MANIFESTS: [&str; 3] = ["deploy/crds", "deploy/rbac", "deploy/policies"];
 const ACCOUNT: &str = "123456789012";
 
 /// How long one call of the API may take.
-const CALL: Duration = Duration::from_secs(10);
+const CALL: Duration = Duration::from_secs(30);
+/// For how long a step that fails is begun again: on a busy machine a server that is ready may stand still.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Pause before it is.
+const AGAIN: Duration = Duration::from_millis(300);
 
 /// Sets up what lies in the servers themselves: the database, each region's network, each cluster's definitions.
 pub(crate) fn servers(
@@ -214,14 +218,17 @@ fn call(
 }
 
 /// Tells of a step's beginning and end, and of its failure with what the error says.
-fn step<T>(
-    progress: &dyn Progress,
-    name: &str,
-    work: impl FnOnce() -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
+fn step<T>(progress: &dyn Progress, name: &str, work: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
     progress.start(name);
     let since = Instant::now();
-    let result = work();
+    let mut result = work();
+    while let Err(error) = &result
+        && since.elapsed() < PATIENCE
+    {
+        progress.note(name, &format!("begun again: {error:#}"));
+        thread::sleep(AGAIN);
+        result = work();
+    }
     match &result {
         Ok(_) => progress.done(name, since.elapsed()),
         Err(error) => {

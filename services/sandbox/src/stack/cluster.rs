@@ -64,10 +64,10 @@ fn api_server(blueprint: &Blueprint<'_>, cluster: &Cluster) -> Program {
         // Nobody makes service accounts there, and pods shall still be accepted.
         command.push("--disable-admission-plugins=ServiceAccount".to_owned());
     }
-    let check = kubectl(blueprint, cluster, &["get", "--raw=/readyz"]);
+    let check = look(blueprint, cluster, &["get", "--raw=/readyz"]);
     let mut program = Program::new(format!("{}-apiserver", cluster.name), command, blueprint.layout.state())
         .after(&[&format!("{}-etcd", cluster.name)])
-        .ready(Check::Command { command: check });
+        .ready(check);
     // It waits for watchers to leave; etcd stops after it.
     program.stop.grace = 15;
     program.ready_within = 120;
@@ -87,10 +87,10 @@ fn controller_manager(blueprint: &Blueprint<'_>, cluster: &Cluster) -> Program {
         "--kube-api-burst=200".to_owned(),
     ];
     // It listens nowhere; the service account it makes in every namespace shows that it works.
-    let check = kubectl(blueprint, cluster, &["get", "serviceaccount", "default", "--namespace=default"]);
+    let check = look(blueprint, cluster, &["get", "serviceaccount", "default", "--namespace=default"]);
     Program::new(format!("{}-controller-manager", cluster.name), command, blueprint.layout.state())
         .after(&[&format!("{}-apiserver", cluster.name)])
-        .ready(Check::Command { command: check })
+        .ready(check)
 }
 
 fn scheduler(blueprint: &Blueprint<'_>, cluster: &Cluster) -> Program {
@@ -106,12 +106,17 @@ fn scheduler(blueprint: &Blueprint<'_>, cluster: &Cluster) -> Program {
         .ready(Check::Running)
 }
 
+/// A look by kubectl, which is repeated: no request of it is waited for long.
+fn look(blueprint: &Blueprint<'_>, cluster: &Cluster, arguments: &[&str]) -> Check {
+    let command = kubectl(blueprint, cluster, &[&["--request-timeout=4s"], arguments].concat());
+    Check::Command { command }
+}
+
 /// A kubectl command against the cluster as its administrator.
 pub(crate) fn kubectl(blueprint: &Blueprint<'_>, cluster: &Cluster, arguments: &[&str]) -> Vec<String> {
     let mut command = vec![
         blueprint.tools.kubernetes_bin.join("kubectl").display().to_string(),
         format!("--kubeconfig={}", blueprint.layout.kubeconfig(&cluster.name, "admin").display()),
-        "--request-timeout=4s".to_owned(),
     ];
     command.extend(arguments.iter().map(ToString::to_string));
     command
