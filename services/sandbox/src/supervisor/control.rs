@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use super::status::Status;
 use crate::stack::Layout;
 
-/// How long either side waits for the other.
-const LIMIT: Duration = Duration::from_secs(10);
+/// How long either side waits for the other: on a busy machine one may stand still for a while.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// What can be asked of a supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -33,7 +33,7 @@ use crate::process::STACK_MARKER;
 use crate::stack::Layout;
 
 /// How long a new supervisor may take to answer.
-const TO_ANSWER: Duration = Duration::from_secs(10);
+const TO_ANSWER: Duration = Duration::from_mins(1);
 
 /// Runs the supervisor in this process until it is asked to stop. The process leaves its terminal.
 pub fn supervise(layout: Layout) -> anyhow::Result<()> {
