@@ -6,6 +6,7 @@
 mod kept;
 mod open;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -77,7 +78,7 @@ impl Oracle<'_> {
     pub async fn check(&self, ledger: &Ledger, letters: &[&str]) -> anyhow::Result<()> {
         ensure!(ledger.changes() > 0, "nothing was accepted: there is nothing to prove");
         self.witnessed().await?;
-        let before = self.watched.events();
+        let before = self.versions().await?;
         let mut wrong = self.kept(ledger).await?;
         wrong.extend(crate::audit::wrong(self.database).await?);
         wrong.extend(self.watched.wrong());
@@ -90,15 +91,15 @@ impl Oracle<'_> {
         }
         // In all of the above, and for a while more, nobody has a reason to write.
         tokio::time::sleep(QUIET).await;
-        if self.watched.events() != before {
+        if self.versions().await? != before {
             wrong.push("resources change although nothing is open".to_owned());
         }
         ensure!(wrong.is_empty(), "{wrong:#?}");
         Ok(())
     }
 
-    /// Waits until the witness has seen what the API server has now. Whoever carries an event to Postgres may be
-    /// quicker than the witness, which would then see it come although nothing is open.
+    /// Waits until the witness has seen what the API server has now, and so says of all of it what went wrong: whoever
+    /// carries an event to Postgres may be quicker.
     async fn witnessed(&self) -> anyhow::Result<()> {
         let api: Api<QuestDB> = Api::namespaced(self.client.clone(), self.namespace);
         let there = api.list_metadata(&ListParams::default()).await.context("listing resources")?.items;
@@ -107,6 +108,14 @@ impl Oracle<'_> {
         })
         .await;
         Ok(())
+    }
+
+    /// The version of each resource, as the API server has it: the witness may hear late of what was written before.
+    async fn versions(&self) -> anyhow::Result<BTreeMap<Option<String>, Option<String>>> {
+        let api: Api<QuestDB> = Api::namespaced(self.client.clone(), self.namespace);
+        let resources =
+            api.list(&ListParams::default()).await.context("listing resources")?.items.into_iter();
+        Ok(resources.map(|one| (one.metadata.name, one.metadata.resource_version)).collect())
     }
 
     /// Waits until everything that the ledger knows of a region is in its resources.

@@ -47,9 +47,6 @@ struct Book {
     open: BTreeMap<String, QuestDB>,
     /// What must never happen, and did.
     wrong: Vec<String>,
-    /// Of each resource the version that was seen last.
-    versions: BTreeMap<String, String>,
-    events: u64,
 }
 
 impl Watched {
@@ -80,11 +77,6 @@ impl Watched {
         let number = |version: &String| version.parse::<u64>().ok();
         let seen = there.name.as_ref().and_then(|name| lock(&self.book).versions.get(name).and_then(number));
         seen.is_some_and(|seen| Some(seen) >= there.resource_version.as_ref().and_then(number))
-    }
-
-    /// Number of events so far: at rest it stays the same.
-    pub fn events(&self) -> u64 {
-        lock(&self.book).events
     }
 
     /// What must never happen, and did: positions that fell, specs that changed without a new position, deleted databases
@@ -143,12 +135,6 @@ async fn witness(api: Api<QuestDB>, book: Arc<Mutex<Book>>) {
 
 impl Book {
     fn note(&mut self, object: QuestDB) {
-        // A watch that begins again shows once more what there is.
-        let name = object.metadata.name.clone().unwrap_or_default();
-        let version = object.metadata.resource_version.clone().unwrap_or_default();
-        if self.versions.insert(name, version.clone()).as_ref() != Some(&version) {
-            self.events += 1;
-        }
         let Some(instruction) = &object.spec.instruction else { return };
         let seen = Seen {
             position: (instruction.epoch, instruction.seq),
