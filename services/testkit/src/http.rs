@@ -112,10 +112,12 @@ async fn answered(request: impl Fn() -> reqwest::RequestBuilder) -> anyhow::Resu
 }
 
 /// Whether asking again may help. A backend that has just started looks only a few tokens up at once, and says 429 to others where
-/// Postgres takes long to answer.
+/// Postgres takes long to answer. One that has said that it takes too long may still be at the very same request.
 fn is_passing(error: &anyhow::Error) -> bool {
     let text = error.to_string();
-    error.downcast_ref::<reqwest::Error>().is_some() || text.starts_with("503") || text.starts_with("429")
+    let is_under_way = text.starts_with("409") && text.contains("idempotency_key_in_flight");
+    let is_later = text.starts_with("503") || text.starts_with("429");
+    error.downcast_ref::<reqwest::Error>().is_some() || is_later || is_under_way
 }
 
 /// Sends and reads JSON.

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::main_job::{Ready, aws, machines, ready, volumes};
 use crate::states::{ask, told};
-use crate::support::{ROAD, apply, change, ended, kubectl, objects, sql, whole};
+use crate::support::{ROAD, apply, asked, change, ended, kubectl, objects, sql, whole};
 
 /// How a client comes in: it asks where the name leads whenever it has no connection.
 pub(crate) struct Client {
@@ -220,8 +220,11 @@ async fn a_writer_and_a_reader_go_through_every_change_without_losing_a_row() {
 
     let before = machine(home, &database).await;
     let held = is_held(home, &database).await;
-    let moves = change(&console, &path, json!({"compute": {"instance_type": "m7i.xlarge"}}));
-    tokio::join!(moves, let_go(home, &database, &seen, [&before, &held]));
+    // It cannot end before its old machine is let go, so that its end is waited for only then.
+    let moves = asked(&console, &path, &json!({"compute": {"instance_type": "m7i.xlarge"}})).await;
+    let_go(home, &database, &seen, [&before, &held]).await;
+    let operation = ended(&console, &moves).await;
+    assert_eq!(operation["state"], "succeeded", "{operation:#}");
     assert_ne!(machine(home, &database).await, before, "it was not moved");
     assert_eq!(machines(home, &database.id).await.len(), 1, "its old machine is still there");
     seen.wrote(20, "after a move").await;

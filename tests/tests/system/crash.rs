@@ -13,7 +13,7 @@ const BACK: Duration = Duration::from_secs(90);
 
 /// Kills a program and waits until the supervisor has another in its place.
 pub(crate) async fn crash_and_return(program: &str) {
-    let killed = crash(program).await.unwrap();
+    let killed = crash(program).await;
     eventually(BACK, &format!("{program} started again"), async || {
         (pid(program).ok()? != killed).then_some(())
     })

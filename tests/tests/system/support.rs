@@ -27,11 +27,14 @@ pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
 }
 
 /// Ends a program of the stack as a crash would (SIGKILL) and says which process it was. The supervisor starts it again.
-pub(crate) async fn crash(program: &str) -> anyhow::Result<String> {
-    let pid = pid(program)?;
-    let killed = Command::new("kill").args(["-9", &pid]).status().await?;
-    ensure!(killed.success(), "the fault did not fire: {program} (process {pid}) could not be killed");
-    Ok(pid)
+pub(crate) async fn crash(program: &str) -> String {
+    // It may just have ended by itself, as an operator does that cannot renew its lease: it is killed once it is back.
+    eventually(ROAD, &format!("{program} killed"), async || {
+        let pid = pid(program).ok()?;
+        let killed = Command::new("kill").args(["-9", &pid]).status().await.ok()?;
+        killed.success().then_some(pid)
+    })
+    .await
 }
 
 /// Process id of a program of the stack, by the supervisor's record.
@@ -67,27 +70,42 @@ pub(crate) async fn create(
     console.post("/v1/databases", &body).await
 }
 
-/// Sends a request, again while the API cannot be reached, is not ready, or has just started and looks too many tokens up: with the
-/// same idempotency key it is the same one.
-pub(crate) async fn answered(request: &RequestBuilder) -> Response {
+/// Whether the API asks to come again: it is not ready, has just started and looks too many tokens up, or is still at
+/// the very same request, of which it has said before that it takes too long.
+fn comes_again(answer: &Response) -> bool {
     let passing = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS];
+    passing.contains(&answer.status()) || answer.headers().contains_key("retry-after")
+}
+
+/// Sends a request, again while the API cannot be reached or asks for that: with the same key it is the same one.
+pub(crate) async fn answered(request: &RequestBuilder) -> Response {
     eventually(ROAD, "an answer of the API", async || {
         let again = request.try_clone().expect("a body that is sent whole");
         let answer = again.send().await.ok()?;
-        (!passing.contains(&answer.status())).then_some(answer)
+        (!comes_again(&answer)).then_some(answer)
     })
     .await
 }
 
+/// Asks for a change of what is at `path`; its operation. What may have been accepted without an answer is asked for
+/// once more, over what there is by then.
+pub(crate) async fn asked(console: &Console, path: &str, change: &Value) -> String {
+    let accepted = eventually(ROAD, "an answer to a change", async || {
+        let read = answered(&console.request(Method::GET, path)).await;
+        let etag = read.headers().get("etag").unwrap().clone();
+        let request = console.request(Method::PATCH, path).header("If-Match", etag).json(change);
+        let answer = request.send().await.ok().filter(|answer| !comes_again(answer))?;
+        let (status, accepted) = (answer.status(), answer.json::<Value>().await.ok()?);
+        assert_eq!(status, StatusCode::ACCEPTED, "{accepted:#}");
+        Some(accepted)
+    })
+    .await;
+    accepted["operation"]["id"].as_str().unwrap().to_owned()
+}
+
 /// Asks for a change of what is at `path` and waits until it is carried out.
 pub(crate) async fn change(console: &Console, path: &str, change: Value) {
-    let read = answered(&console.request(Method::GET, path)).await;
-    let etag = read.headers().get("etag").unwrap().clone();
-    let request = console.request(Method::PATCH, path).header("If-Match", etag).json(&change);
-    let answer = answered(&request).await;
-    let (status, accepted) = (answer.status(), answer.json::<Value>().await.unwrap());
-    assert_eq!(status, StatusCode::ACCEPTED, "{accepted:#}");
-    let operation = ended(console, accepted["operation"]["id"].as_str().unwrap()).await;
+    let operation = ended(console, &asked(console, path, &change).await).await;
     assert_eq!(operation["state"], "succeeded", "{change}: {operation:#}");
 }
 
@@ -101,8 +119,29 @@ pub(crate) async fn ended(console: &Console, operation: &str) -> Value {
     .await
 }
 
+/// What kubectl says where it did not come so far as to ask anything: an API server that stands still greets it too
+/// late, and one that was just killed is not there yet.
+const UNHEARD: [&str; 2] = ["TLS handshake timeout", "was refused - did you specify the right host or port?"];
+
+/// What comes of kubectl, which is run again while it was not heard: nothing was done then, whatever it was to do.
+async fn heard<T, F>(run: F) -> anyhow::Result<T>
+where
+    F: AsyncFn() -> anyhow::Result<T>,
+{
+    eventually(ROAD, "an API server that hears kubectl", async || {
+        let ended = run().await;
+        let is_unheard = |error: &anyhow::Error| UNHEARD.iter().any(|word| error.to_string().contains(word));
+        (!ended.as_ref().is_err_and(is_unheard)).then_some(ended)
+    })
+    .await
+}
+
 /// kubectl in a cluster, as its administrator.
 pub(crate) async fn kubectl(cluster: &ClusterFacts, arguments: &[&str]) -> anyhow::Result<String> {
+    heard(async || run_kubectl(cluster, arguments).await).await
+}
+
+async fn run_kubectl(cluster: &ClusterFacts, arguments: &[&str]) -> anyhow::Result<String> {
     let run = Command::new(&testkit::stack().kubectl)
         .arg("--kubeconfig")
         .arg(&cluster.kubeconfig)
@@ -116,19 +155,26 @@ pub(crate) async fn kubectl(cluster: &ClusterFacts, arguments: &[&str]) -> anyho
 
 /// Applies an object the way people do, as the cluster's administrator.
 pub(crate) async fn apply(cluster: &ClusterFacts, object: &Value) -> anyhow::Result<()> {
+    heard(async || run_apply(cluster, object).await).await
+}
+
+async fn run_apply(cluster: &ClusterFacts, object: &Value) -> anyhow::Result<()> {
     let mut child = Command::new(&testkit::stack().kubectl)
         .arg("--kubeconfig")
         .arg(&cluster.kubeconfig)
         .args(["apply", "--filename", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
+        .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
     let mut input = child.stdin.take().context("kubectl has no standard input")?;
-    input.write_all(object.to_string().as_bytes()).await?;
+    // Why it does not read is said by how it ends.
+    let _ = input.write_all(object.to_string().as_bytes()).await;
     drop(input);
-    let ended = tokio::time::timeout(Duration::from_mins(1), child.wait()).await;
-    ensure!(ended.context("kubectl did not end in time")??.success(), "not applied: {object}");
+    let ended = tokio::time::timeout(Duration::from_mins(1), child.wait_with_output()).await;
+    let output = ended.context("kubectl did not end in time")??;
+    ensure!(output.status.success(), "not applied: {object}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
