@@ -12,7 +12,7 @@ use serde_json::Value;
 use testkit::{ClusterFacts, Console, eventually, stack};
 
 use super::Search;
-use crate::support::ROAD;
+use crate::support::{ROAD, answered};
 
 /// Where a pod has the files of its Secret. The name of the volume is that of the StatefulSet's.
 const HOME_OF_SECRETS: &str = "/volumes/secrets/";
@@ -63,18 +63,21 @@ impl Search {
         }
     }
 
-    /// What came to the logs since the last look.
+    /// What came to the logs since the last look. One that was set aside as a program began anew is still its own.
     pub(super) fn logs(&mut self) {
         let ours: Vec<_> = testkit::programs().unwrap().into_iter().map(|(name, _)| name).collect();
         for path in logs() {
-            let from = self.read.get(&path).copied().unwrap_or_default();
             let mut text = Vec::new();
             // It may have been set aside meanwhile.
             let Ok(mut file) = File::open(&path) else { continue };
+            let length = file.metadata().map_or(0, |metadata| metadata.len());
+            // What is shorter than what was looked at is another one.
+            let from = self.read.get(&path).copied().filter(|from| *from <= length).unwrap_or_default();
             if file.seek(SeekFrom::Start(from)).and_then(|_| file.read_to_end(&mut text)).is_err() {
                 continue;
             }
             let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let stem = stem.strip_suffix(".1").unwrap_or(&stem).to_owned();
             let kind = if ours.contains(&stem) { format!("log of {stem}") } else { "other log".to_owned() };
             self.look(&kind, &path.display().to_string(), &text);
             self.read.insert(path, from + u64::try_from(text.len()).unwrap());
@@ -136,7 +139,11 @@ impl Search {
     /// What each program tells who scrapes it.
     pub(super) async fn metrics(&mut self) {
         for (program, url) in testkit::programs().unwrap() {
-            let text = testkit::http().get(url).send().await.unwrap().text().await.unwrap();
+            // An operator that could not renew its lease has ended, and is there again in a moment.
+            let text = eventually(ROAD, &format!("metrics of {program}"), async || {
+                testkit::http().get(&url).send().await.ok()?.text().await.ok()
+            })
+            .await;
             assert!(text.contains("# EOF"), "{program} shows no metrics: {text}");
             self.look("metric", &format!("metrics of {program}"), text.as_bytes());
         }
@@ -222,17 +229,11 @@ impl Search {
     }
 }
 
-/// What the API answers, again where the tenant has had its share of it for the moment.
+/// What the API answers, again where the tenant has had its share of it for the moment, or it is not ready.
 async fn ask(console: &Console, path: &str) -> Vec<u8> {
-    eventually(ROAD, &format!("an answer to GET {path}"), async || {
-        let answer = console.request(Method::GET, path).send().await.unwrap();
-        if answer.status() == 429 {
-            return None;
-        }
-        assert!(answer.status().is_success(), "{path}: {}", answer.status());
-        Some(answer.bytes().await.unwrap().to_vec())
-    })
-    .await
+    let answer = answered(&console.request(Method::GET, path)).await;
+    assert!(answer.status().is_success(), "{path}: {}", answer.status());
+    answer.bytes().await.unwrap().to_vec()
 }
 
 /// Ids of what a page lists.
