@@ -3,7 +3,6 @@
 #![cfg(test)]
 
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
 use cloud::{Cloud as _, Instance, Select, VolumeId};
 use serde_json::{Value, json};
@@ -214,7 +213,7 @@ async fn an_operation_can_be_followed_to_its_end() {
     // Resumed in the middle: the rest and nothing else.
     let rest = console.request(reqwest::Method::GET, &path).header("Last-Event-ID", "2").timeout(ROAD);
     let rest = answered(&rest).await;
-    let rest = tokio::time::timeout(Duration::from_secs(30), rest.text()).await.unwrap().unwrap();
+    let rest = tokio::time::timeout(ROAD, rest.text()).await.unwrap().unwrap();
     let again: Vec<i64> =
         rest.lines().filter_map(|line| line.strip_prefix("id:")?.trim().parse().ok()).collect();
     assert_eq!(again, numbers[2..], "{rest}");
@@ -238,10 +237,12 @@ async fn a_change_of_configuration_reaches_the_database() {
     change(&console, &path, json!({"config": {"shared.worker.count": "3"}})).await;
     assert_eq!(shown("shared.worker.count").await, "3");
 
-    // What QuestDB reads again restarts nobody, and so it is to be its own word which keys these are.
-    let (started, pod) = (["metadata.uid", "status.containerStatuses"], format!("{}-0", database.resource));
-    let paths = started.map(|path| format!("{{.{path}}}")).concat();
-    let paths = format!("jsonpath={paths}");
+    // What QuestDB reads again restarts nobody, and so it is to be its own word which keys these are. That it is ready
+    // comes and goes where it stands still for a moment.
+    let (started, pod) =
+        (["containerID", "restartCount", "state.running.startedAt"], format!("{}-0", database.resource));
+    let started = started.map(|field| format!("{{.status.containerStatuses[*].{field}}} ")).concat();
+    let paths = format!("jsonpath={{.metadata.uid}} {started}");
     let process = ["get", "pod", &pod, "--namespace", &database.namespace, "--output", &paths];
     let before = kubectl(home, &process).await.unwrap();
     let keys = json!({"shared.worker.count": "3", "http.net.connection.limit": "80"});
