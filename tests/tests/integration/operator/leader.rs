@@ -195,7 +195,7 @@ async fn holder(rig: &Rig, lease: &str, than: &str) -> String {
 }
 
 /// Whether an operator leads and has worked.
-async fn working(operator: &Spawned) -> bool {
+pub(super) async fn working(operator: &Spawned) -> bool {
     let leads = operator.metric("leader_election_master_status", "").await;
     let passes = operator.metric("controller_runtime_reconcile_time_seconds_count", "").await;
     leads > 0.0 && passes > 0.0
