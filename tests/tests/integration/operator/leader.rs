@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use axum::http::Method;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use resources::{Phase, names};
 use serde_json::Value;
@@ -166,7 +167,9 @@ async fn was_taken_in_time(rig: &Rig, lease: &str, (before, heir): (&Front, &Fro
     let leases: Api<Lease> = Api::namespaced(rig.admin.clone(), lease);
     let taken = leases.get(names::OPERATOR).await.unwrap().spec.unwrap().acquire_time.unwrap();
     let asked = heir.seen(|seen| of_lease(seen) && seen.at > renewal.at);
-    let write = asked.iter().position(|seen| seen.method == Method::PUT).expect("it took the lease");
+    // One that got no answer in time, and was not carried out, took nothing.
+    let takes = |seen: &Seen| acquire_time(seen).is_some_and(|time| time == taken);
+    let write = asked.iter().position(takes).expect("it took the lease");
     let mut last = renewal.at;
     let mut gaps = Vec::new();
     for look in &asked[..write] {
@@ -182,6 +185,12 @@ async fn was_taken_in_time(rig: &Rig, lease: &str, (before, heir): (&Front, &Fro
     assert!(took <= most, "led only {took:?} after the last renewal, {late:?} of it late: {gaps:?}");
     gaps.sort_unstable();
     assert!(gaps[gaps.len() / 2] < 2 * BEAT, "it looks too seldom: {gaps:?}");
+}
+
+/// When the term begins of which a write of a Lease tells.
+fn acquire_time(write: &Seen) -> Option<MicroTime> {
+    let written = (write.method == Method::PUT).then(|| serde_json::from_str::<Lease>(&write.body));
+    written?.ok()?.spec?.acquire_time
 }
 
 /// Who holds a lease, once it is another than this.
