@@ -39,15 +39,15 @@ async fn a_disk_that_aws_does_not_grow_yet_holds_no_restart_back() {
     subject.play_controller(Some("once")).await;
     subject.answer().await;
     let api = subject.rig.as_admin();
+    // Before it is asked to change the disk EC2 may be too busy to take the question, and its first answer be another one.
     let told = eventually(PATIENCE, "a database that serves with the disk it has", async || {
         let found = api.get(&subject.name).await.unwrap();
-        (word(&found, condition::READY)?.0 == "True").then_some(found)
+        let (status, reason, message) = word(&found, condition::VOLUME_RESIZING)?;
+        let is_put_off = (status, reason) == ("False", "Delayed") && message.contains("tried again after 2");
+        (is_put_off && word(&found, condition::READY)?.0 == "True").then_some(found)
     })
     .await;
     assert_eq!(told.status.as_ref().unwrap().phase, Some(Phase::Updating));
-    let (status, reason, message) = word(&told, condition::VOLUME_RESIZING).unwrap();
-    assert_eq!((status, reason), ("False", "Delayed"), "{message}");
-    assert!(message.contains("tried again after 2"), "{message}");
     assert_eq!(subject.volume().await.size_gib, volume.size_gib);
     assert_eq!(
         changes(&volume, since).await,
