@@ -468,8 +468,10 @@ async fn forget<K>(api: &Api<K>, name: &str)
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    if api.get_opt(name).await.unwrap().is_some() {
-        let nothing = Patch::Merge(json!({ "status": null }));
-        api.patch_status(name, &PatchParams::default(), &nothing).await.unwrap();
+    let nothing = Patch::Merge(json!({ "status": null }));
+    match api.patch_status(name, &PatchParams::default(), &nothing).await {
+        // Who died may have asked for its end beside what it died of.
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        forgotten => drop(forgotten.unwrap()),
     }
 }
