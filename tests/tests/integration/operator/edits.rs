@@ -159,8 +159,12 @@ async fn who_writes_a_field_of_ours_again_and_again_is_told_and_not_fought() {
     subject.wish(|spec| spec["restartNonce"] = json!("once")).await;
     subject.carried_out(resources::Phase::Ready).await;
     told("that nobody else writes", "False").await;
-    let set = subject.sets().get(&subject.name).await.unwrap();
-    assert_eq!(set.spec.unwrap().replicas, Some(1));
+    // What the other one had asked for when it ended may be done only now, and is put right like all else.
+    eventually(PATIENCE, "its replica", async || {
+        let set = subject.sets().get(&subject.name).await.unwrap();
+        (set.spec.unwrap().replicas == Some(1)).then_some(())
+    })
+    .await;
     subject.purge_with_others().await;
 }
 
