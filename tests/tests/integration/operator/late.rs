@@ -15,6 +15,7 @@ use super::life::play_claims;
 use super::others::Others;
 use super::rig::{PATIENCE, Rig, apply};
 use super::subject::Subject;
+use super::truth::identity;
 use crate::endpoint::{control, fault, serial};
 
 /// From how long ago EC2 answers: long enough that it shows nothing of what was made in a test so far.
@@ -44,11 +45,10 @@ async fn what_the_picture_does_not_show_is_found_by_the_last_look() {
     apply(&rig.as_admin(), &plain(&rig, "unseen")).await.unwrap();
     // Status tells of machines later.
     eventually(PATIENCE, "a machine", async || rig.instances().await.pop()).await;
-    let born = rig.as_admin().get("unseen").await.unwrap();
+    let database = identity(&rig, "unseen").await;
     operator.kill().await.unwrap();
     let status = json!({ "status": { "node": null, "volume": null, "steps": null } });
     rig.as_admin().patch_status("unseen", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
-    let database = born.status.unwrap().database_id.unwrap();
     let mut pasts = Vec::new();
     for action in ["DescribeInstances", "DescribeVolumes", "DescribeSecurityGroups"] {
         let once = json!({
