@@ -33,7 +33,7 @@ const PROGRESS: Duration = Duration::from_secs(3);
 /// News of a new database, each of which is said at once: its disk (which the phase waits for as long as something is done, and tells of
 /// most often), its version and two words about its name (it is written, and it answers, which is when the database is known to serve),
 /// and one to spare. How many of them a status says together is a matter of how quick everybody is. That a call failed, and that this is
-/// over, is said at once too, and not counted: for how many calls AWS has no patience is a matter of who else asks.
+/// over, is said at once too, and in an event, and not counted: for how many calls AWS has no patience is a matter of who else asks.
 const MOST_NEWS: usize = 5;
 /// How often a create is looked at where watches were told too late of what it wrote: a machine that stands still for a moment
 /// does so in one of them.
@@ -113,6 +113,7 @@ struct Counts {
     news: usize,
     /// What was said, and when.
     said: Vec<(QuestDBStatus, Instant)>,
+    /// Those of failures aside.
     events: u32,
 }
 
@@ -133,7 +134,7 @@ impl Counts {
         if seen.method == Method::GET {
             self.reads.push(seen.path.clone());
         } else if path.starts_with("/apis/events.k8s.io/") {
-            self.events += 1;
+            self.events += u32::from(!tells_of_failure(seen));
         } else if path.ends_with("/status") {
             let body: Value = serde_json::from_str(&seen.body).unwrap_or_default();
             self.count_status(serde_json::from_value(body["status"].clone()).unwrap_or_default(), seen.at);
@@ -193,6 +194,12 @@ fn without_failures(status: &QuestDBStatus) -> QuestDBStatus {
     let mut bare = status.clone();
     bare.steps.retain(|step| step.state != StepState::Failed);
     bare
+}
+
+/// Whether an event tells that a step failed.
+fn tells_of_failure(seen: &Seen) -> bool {
+    let body: Value = serde_json::from_str(&seen.body).unwrap_or_default();
+    body["type"] == "Warning" && body["reason"].as_str().is_some_and(|reason| reason.ends_with("Failed"))
 }
 
 /// What follows in the path of an object that was made under the path of all of its kind.
@@ -267,6 +274,14 @@ fn failures_are_neither_news_nor_writes_too_many() {
     assert_eq!(say(Some("9.3.4"), Some("busy"), 2), (1, 1), "the version");
     assert_eq!(say(Some("9.3.4"), None, 3), (1, 1), "it is over");
     assert_eq!(say(Some("9.3.4"), None, 4), (2, 1), "the same");
+    for (kind, reason, counted) in
+        [("Warning", "RunInstanceFailed", 0), ("Warning", "Odd", 1), ("Normal", "Ready", 2)]
+    {
+        let mut seen = write(Method::POST, "", &json!({ "type": kind, "reason": reason }), begun);
+        seen.path = "/apis/events.k8s.io/v1/namespaces/a/events?".to_owned();
+        counts.count(&seen);
+        assert_eq!(counts.events, counted, "{reason}");
+    }
 }
 
 /// What is written more raises the share, whatever that is: an object too many, or the same again.
