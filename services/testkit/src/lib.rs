@@ -33,7 +33,7 @@ pub use collector::Collector;
 pub use failpoint::Failpoint;
 pub use handling::{Handled, Handlings, handlings, partitions};
 pub use http::{Console, ec2_by_hand, http};
-pub use kubernetes::{client, temporary_namespace};
+pub use kubernetes::{client, client_of_watches, temporary_namespace};
 pub use loud::{Loud, programs};
 pub use ports::free_address;
 pub use postgres::{at_port, fresh_database, query};

@@ -5,6 +5,7 @@
 //! status only and makes nothing: it lets operations end where no operator runs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -50,13 +51,18 @@ struct Book {
 }
 
 impl Watched {
-    /// Watches the resources of a namespace, which may not be there yet.
-    pub fn start(client: &kube::Client, namespace: &str) -> Self {
+    /// Watches the resources of a namespace, which may not be there yet, at the API server of a kubeconfig.
+    ///
+    /// # Errors
+    /// When that cannot be read or used.
+    pub async fn start(kubeconfig: &Path, namespace: &str) -> anyhow::Result<Self> {
         let book = Arc::new(Mutex::new(Book::default()));
-        let api: Api<QuestDB> = Api::namespaced(client.clone(), namespace);
-        let witness = tokio::spawn(witness(api.clone(), Arc::clone(&book)));
-        let stand_in = tokio::spawn(stand_in(api, Arc::clone(&book)));
-        Self { book, tasks: vec![witness.abort_handle(), stand_in.abort_handle()] }
+        let of_watches = crate::client_of_watches(kubeconfig).await?;
+        let witness = witness(Api::namespaced(of_watches, namespace), Arc::clone(&book));
+        let client = crate::client(kubeconfig).await?;
+        let stand_in = stand_in(Api::namespaced(client, namespace), Arc::clone(&book));
+        let tasks = vec![tokio::spawn(witness).abort_handle(), tokio::spawn(stand_in).abort_handle()];
+        Ok(Self { book, tasks })
     }
 
     /// When a database was first seen at a position, or a later one.

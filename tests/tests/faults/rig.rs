@@ -117,7 +117,7 @@ impl Rig {
             console: Console::at(&format!("http://{api}"), &token, &tenant),
             near: Proxy::to(api_server).await.unwrap(),
             far: Proxy::to(api_server).await.unwrap(),
-            watched: Watched::start(&client, &format!("qdb-{tenant}")),
+            watched: Watched::start(&bare.kubeconfig, &format!("qdb-{tenant}")).await.unwrap(),
             producer: Producer::new(&connection).unwrap(),
             group: unique("group"),
             database_url,

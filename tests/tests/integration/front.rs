@@ -70,6 +70,8 @@ type Lost = Arc<Mutex<HashMap<String, usize>>>;
 
 struct Shared {
     client: kube::Client,
+    /// By which watches go on.
+    of_watches: kube::Client,
     group: Option<String>,
     /// Whether what a provisioner applies is passed on as a newer one would render it.
     newer: AtomicBool,
@@ -118,23 +120,24 @@ pub(crate) struct Front {
 impl Front {
     /// Before the API server of a cluster, as the provisioner.
     pub(crate) async fn of(cluster: &ClusterFacts) -> Self {
-        Self::start(testkit::client(&cluster.provisioner_kubeconfig).await.unwrap(), None).await
+        Self::start(&cluster.provisioner_kubeconfig, None).await
     }
 
     /// Before the API server that a kubeconfig leads to, as whom it names.
     pub(crate) async fn before(kubeconfig: &Path) -> Self {
-        Self::start(testkit::client(kubeconfig).await.unwrap(), None).await
+        Self::start(kubeconfig, None).await
     }
 
     /// Before the API server of a cluster, as its administrator; resources of our group are of `group` behind it.
     pub(crate) async fn with_group(cluster: &ClusterFacts, group: &str) -> Self {
-        Self::start(testkit::client(&cluster.kubeconfig).await.unwrap(), Some(group.to_owned())).await
+        Self::start(&cluster.kubeconfig, Some(group.to_owned())).await
     }
 
-    async fn start(client: kube::Client, group: Option<String>) -> Self {
+    async fn start(kubeconfig: &Path, group: Option<String>) -> Self {
         let pass: Rule = Arc::new(|_| Act::Pass);
         let shared = Arc::new(Shared {
-            client,
+            client: testkit::client(kubeconfig).await.unwrap(),
+            of_watches: testkit::client_of_watches(kubeconfig).await.unwrap(),
             group,
             newer: AtomicBool::new(false),
             rule: Mutex::new(pass),
@@ -404,7 +407,8 @@ async fn pass(shared: &Shared, seen: Seen, headers: &HeaderMap) -> Response {
         }
     }
     let request = request.body(kube::client::Body::from(body.into_bytes())).unwrap();
-    match shared.client.send(request).await {
+    let client = if watched.is_some() { &shared.of_watches } else { &shared.client };
+    match client.send(request).await {
         Ok(answer) => {
             let mut answer = answer.map(Body::new);
             if let Some(kind) = watched.filter(|_| answer.status().is_success()) {

@@ -122,7 +122,9 @@ async fn a_name_that_goes_from_hand_to_hand_is_never_mixed_up() {
     let world = World::on(rig).await;
     let front = Front::of(testkit::bare_cluster()).await;
     world.rig.credentials_at("bare", front.url());
-    let watched = Watched::start(&world.rig.client, &format!("qdb-{}", world.rig.tenant));
+    let watched = Watched::start(&testkit::bare_cluster().kubeconfig, &format!("qdb-{}", world.rig.tenant))
+        .await
+        .unwrap();
     let seed = u64::from(std::process::id());
     // Some are parked on the way and drained later, so that they come in another order than they were asked for.
     let unwell = Mutex::new(Random::new(seed));

@@ -104,7 +104,8 @@ async fn twenty_rolls_with_work_under_way_lose_nothing_and_repeat_nothing_that_w
     let rig = Rig::with_partitions(4).await;
     let front = Front::of(testkit::bare_cluster()).await;
     rig.credentials_at("bare", front.url());
-    let watched = Watched::start(&rig.client, &format!("qdb-{}", rig.tenant));
+    let watched =
+        Watched::start(&testkit::bare_cluster().kubeconfig, &format!("qdb-{}", rig.tenant)).await.unwrap();
     let first: Vec<Instruction> = (0..DATABASES).map(|_| rig.instruction(1)).collect();
     let mut running = Roll::number(1).starts(&rig);
     for instruction in &first {

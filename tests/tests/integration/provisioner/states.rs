@@ -80,7 +80,9 @@ fn holds(object: &QuestDB, seq: i64, run_state: RunState, size: u32) -> bool {
 async fn a_refused_state_is_in_the_way_of_nothing_that_is_asked_for_later() {
     let world = World::new().await;
     let running = world.rig.start(&OFTEN);
-    let watched = Watched::start(&world.rig.client, &format!("qdb-{}", world.rig.tenant));
+    let watched = Watched::start(&testkit::bare_cluster().kubeconfig, &format!("qdb-{}", world.rig.tenant))
+        .await
+        .unwrap();
     let console = console(&world).await;
     // What is asked for, and what the resource says then.
     let post = |verb: &'static str| (Method::POST, verb, None);
