@@ -42,7 +42,7 @@ async fn a_fleet_at_rest_asks_for_nothing_and_what_is_foreign_is_not_even_notice
     at_rest(&subject.rig).await;
 
     // Memory that comes with the first rounds is there once and for all.
-    rounds(&operator, ROUNDS).await;
+    until_quiet((&operator, &front), ROUNDS).await;
     let (before, requests) = (memory(&operator).await, asked(&front).len());
     rounds(&operator, ROUNDS).await;
     let requests = assert_quiet(&front, requests, "a settled database costs requests");
@@ -117,12 +117,38 @@ pub(super) fn asked(front: &Front) -> Vec<String> {
 /// Nothing was asked since, but what a watch begins anew with, once each: an API server ends one that does not keep up with what
 /// is written of its kind, be it by a test beside this one, and may not know any more what came after. How much was asked so far.
 pub(super) fn assert_quiet(front: &Front, since: usize, otherwise: &str) -> usize {
-    let mut listed = BTreeSet::new();
-    let mut asked = asked(front).split_off(since);
+    let asked = asked(front).split_off(since);
     let so_far = since + asked.len();
-    asked.retain(|request| !request.contains("limit=") || !listed.insert(request.clone()));
-    assert_eq!(asked, *Vec::<String>::new(), "{otherwise}");
+    assert_eq!(beside_watches(asked), *Vec::<String>::new(), "{otherwise}");
     so_far
+}
+
+fn beside_watches(mut asked: Vec<String>) -> Vec<String> {
+    let mut listed = BTreeSet::new();
+    asked.retain(|request| !request.contains("limit=") || !listed.insert(request.clone()));
+    asked
+}
+
+/// Waits until so many looks at databases that have come to rest cost nothing. What was written last a watch may tell late: until it does,
+/// whoever looks writes it once more, and is refused.
+pub(super) async fn until_quiet((operator, front): (&Spawned, &Front), looks: f64) {
+    eventually(PATIENCE, "looks that cost nothing", async || {
+        let since = asked(front).len();
+        rounds(operator, looks).await;
+        beside_watches(asked(front).split_off(since)).is_empty().then_some(())
+    })
+    .await;
+}
+
+/// Waits until no pass of a controller is under way: what the last one had to tell by an event is told, or was given up.
+pub(super) async fn idle(operator: &Spawned, controller: &str) {
+    let label = format!("controller=\"{controller}\"");
+    eventually(PATIENCE, &format!("an idle controller of {controller}"), async || {
+        let metrics = operator.metrics().await;
+        let active = testkit::spawned::sum(&metrics, "controller_runtime_active_workers", &label);
+        (!metrics.is_empty() && active < 1.0).then_some(())
+    })
+    .await;
 }
 
 /// Monitors and routes exist while a test beside this one defines them, and are then watched as everything is.

@@ -15,7 +15,7 @@ use testkit::{Spawned, eventually, unique};
 
 use super::foreign::{DEFINING, Kind, definition};
 use super::others::Others;
-use super::quiet::{asked, assert_quiet, rounds};
+use super::quiet::{asked, assert_quiet, rounds, until_quiet};
 use super::rig::{PATIENCE, apply, refusal};
 use super::subject::Subject;
 use crate::front::Front;
@@ -237,7 +237,7 @@ async fn a_load_balancer_is_told_and_left_to_its_controller_and_waited_for_at_th
     let status = found.status.unwrap();
     assert_eq!((status.phase, status.dns.unwrap().address), (Some(Phase::Ready), status.node.unwrap().ip));
 
-    rounds(&operator, 8.0).await;
+    until_quiet((&operator, &front), 8.0).await;
     let before = asked(&front).len();
     rounds(&operator, 8.0).await;
     assert_quiet(&front, before, "a settled database costs requests");

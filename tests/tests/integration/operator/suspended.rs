@@ -7,7 +7,7 @@ use serde_json::json;
 use testkit::eventually;
 
 use super::edits::behind;
-use super::quiet::{asked, assert_quiet, rounds};
+use super::quiet::{asked, assert_quiet, rounds, until_quiet};
 use super::rig::PATIENCE;
 use super::snapshots::Stage;
 use super::subject::Subject;
@@ -71,6 +71,7 @@ async fn tables_that_questdb_suspends_are_told_until_they_are_resumed() {
     questdb.sql("INSERT INTO b VALUES (now(), 7)").await;
     assert_eq!(questdb.sql("SELECT number FROM b").await["dataset"], json!([]));
 
+    until_quiet((&first, &front), 3.0).await;
     let before = asked(&front).len();
     assert!(reads(&front, subject) > 0, "it has no way into QuestDB without");
     rounds(&first, 10.0).await;
