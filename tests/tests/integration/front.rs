@@ -414,7 +414,8 @@ async fn pass(shared: &Shared, seen: Seen, headers: &HeaderMap) -> Response {
             if let Some(kind) = watched.filter(|_| answer.status().is_success()) {
                 answer = answer.map(|body| shared.events.told(&kind, told(shared, &kind, body)));
             }
-            if let Some(list) = list {
+            // One that the server did not make, being busy, shows nothing of before.
+            if let Some(list) = list.filter(|_| answer.status().is_success()) {
                 answer = remembered(shared, list, answer).await;
             }
             answer.headers_mut().remove(header::TRANSFER_ENCODING);
