@@ -7,8 +7,8 @@ use axum::http::Method;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
-use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
 use resources::names::{self, condition};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
@@ -21,6 +21,9 @@ use super::CANARY;
 
 /// What somebody writes over values, plain and as it is shown.
 const THEIRS: (&str, &str) = ("theirs-giraffe-17", "dGhlaXJzLWdpcmFmZmUtMTc=");
+
+/// How often the given password is written over until an event tells of it.
+const TRIES: usize = 3;
 
 /// Who wants the Secret otherwise.
 const ROTATOR: &str = "rotator";
@@ -41,15 +44,27 @@ fn hands() -> [(&'static str, Value); 6] {
     ]
 }
 
-async fn write(secrets: &Api<Secret>, name: &str, change: &Value) -> Secret {
+/// Writes over a Secret at rest, and waits until it is as it was.
+async fn is_put_right(secrets: &Api<Secret>, before: &Secret, (what, change): &(&str, Value)) {
+    let own = before.name_any();
     let somebody = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
-    secrets.patch(name, &somebody, &Patch::Merge(change)).await.unwrap()
+    let is_back = |found: &Secret| {
+        found.data == before.data && found.metadata.annotations == before.metadata.annotations
+    };
+    let written = secrets.patch(&own, &somebody, &Patch::Merge(change)).await.unwrap();
+    assert!(!is_back(&written), "{what}: nothing was changed");
+    eventually(PATIENCE, &format!("{what} to be put right"), async || {
+        is_back(&secrets.get(&own).await.unwrap()).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_somebody_writes_over_is_put_right_without_a_restart() {
     let mut subject = Subject::new(&unique("overwritten")).await;
-    let (operator, _front) = behind(&subject.rig).await;
+    let (operator, front) = behind(&subject.rig).await;
+    // A database that is said to be at rest is known to be so: of one that is not nothing is counted.
+    front.tell_before_answers();
     subject.serving().await;
     let first = subject.pod().await;
     subject.login("own", CANARY).await;
@@ -58,18 +73,17 @@ async fn what_somebody_writes_over_is_put_right_without_a_restart() {
     let before = secrets.get(&own).await.unwrap();
     let counted = async || operator.metric("slipway_drift_corrections_total", "kind=\"Secret\"").await;
     let start = counted().await;
-    for (what, change) in hands() {
+    for hand in hands() {
         at_rest(&subject, &operator).await;
-        let is_back = |found: &Secret| {
-            found.data == before.data && found.metadata.annotations == before.metadata.annotations
-        };
-        assert!(!is_back(&write(&secrets, &own, &change).await), "{what}: nothing was changed");
-        eventually(PATIENCE, &format!("{what} to be put right"), async || {
-            is_back(&secrets.get(&own).await.unwrap()).then_some(())
-        })
-        .await;
+        is_put_right(&secrets, &before, &hand).await;
     }
     at_rest(&subject, &operator).await;
+    for _ in 1..TRIES {
+        if !is_told(&events(&subject).await) {
+            is_put_right(&secrets, &before, &hands()[0]).await;
+            at_rest(&subject, &operator).await;
+        }
+    }
     // Where the operator hears of the hand before it hears that the database is at rest again nothing is counted.
     eventually(PATIENCE, "corrections to be counted", async || (counted().await > start).then_some(())).await;
     let after = subject.pod().await;
@@ -79,15 +93,22 @@ async fn what_somebody_writes_over_is_put_right_without_a_restart() {
     subject.purge().await;
 }
 
+/// All that is told by events.
+async fn events(subject: &Subject) -> String {
+    let events: Api<Event> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    serde_json::to_string(&events.list(&ListParams::default()).await.unwrap()).unwrap()
+}
+
+/// Whether events tell of both passwords. One for which the API server takes too long is given up.
+fn is_told(events: &str) -> bool {
+    let all = [names::secret::PG_PASSWORD, names::secret::HTTP_PASSWORD];
+    all.iter().all(|key| events.contains(&format!("somebody changed {key}")))
+}
+
 /// Who looks at the resource's events sees what was changed, and nobody sees to what.
 async fn told_without_a_value(subject: &Subject, log: &str) {
-    let events: Api<Event> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
-    let told = eventually(PATIENCE, "an event", async || {
-        let events = serde_json::to_string(&events.list(&ListParams::default()).await.ok()?).unwrap();
-        let all = [names::secret::PG_PASSWORD, names::secret::HTTP_PASSWORD];
-        all.iter().all(|key| events.contains(&format!("somebody changed {key}"))).then_some(events)
-    })
-    .await;
+    let told = events(subject).await;
+    assert!(is_told(&told), "{told}");
     for text in [told.as_str(), log] {
         for value in [CANARY, THEIRS.0, THEIRS.1] {
             assert!(!text.contains(value), "{value} is shown");
