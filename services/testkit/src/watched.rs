@@ -48,6 +48,8 @@ struct Book {
     open: BTreeMap<String, QuestDB>,
     /// What must never happen, and did.
     wrong: Vec<String>,
+    /// Of each resource the version that was seen last.
+    versions: BTreeMap<String, String>,
 }
 
 impl Watched {
@@ -141,6 +143,8 @@ async fn witness(api: Api<QuestDB>, book: Arc<Mutex<Book>>) {
 
 impl Book {
     fn note(&mut self, object: QuestDB) {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        self.versions.insert(name, object.metadata.resource_version.clone().unwrap_or_default());
         let Some(instruction) = &object.spec.instruction else { return };
         let seen = Seen {
             position: (instruction.epoch, instruction.seq),
