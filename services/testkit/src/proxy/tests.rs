@@ -128,7 +128,8 @@ async fn it_answers_in_the_servers_place() {
 
 #[tokio::test]
 async fn a_server_that_goes_is_told_from_a_client_that_goes() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // Nobody else is given it once the server has gone.
+    let listener = TcpListener::bind(crate::free_address().unwrap()).await.unwrap();
     let proxy = Proxy::to(listener.local_addr().unwrap()).await.unwrap();
     let lost = async |count: u64| {
         let what = format!("{count} to be lost");
