@@ -169,7 +169,7 @@ async fn two_that_drain_do_not_take_the_same() {
 
 #[tokio::test]
 async fn how_a_database_stands_is_read_under_its_lock() {
-    let scene = Try::new().await;
+    let scene = Try::crowded().await;
     let id = scene.create("trades").await.id;
     let mut holder = scene.store.begin().await.unwrap();
     holder.lock_database(None, id).await.unwrap().unwrap();
@@ -248,7 +248,7 @@ async fn what_is_parked_settles_older_dead_letters() {
 /// Two who settle the letters of a database at once would else hold what the other one waits for.
 #[tokio::test]
 async fn letters_are_locked_in_the_order_of_their_identity() {
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const PATIENCE: Duration = Duration::from_mins(2);
     let scene = Try::new().await;
     let patient = scene.waiting();
     let id = DatabaseId::mint();

@@ -133,7 +133,7 @@ async fn a_wrong_offset_leaves_no_trace() {
 
 #[tokio::test]
 async fn what_is_minted_between_the_glance_and_the_statement_is_noticed() {
-    let scene = Try::new().await;
+    let scene = Try::crowded().await;
     let mut reader = Reader::new("reader");
     let created = settled(&scene, &mut reader, "trades").await;
     let mut transaction = scene.store.begin().await.unwrap();
