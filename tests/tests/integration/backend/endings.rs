@@ -137,7 +137,7 @@ impl App {
     async fn watched(&self, made: &Value, seconds_ago: u32) {
         self.ask(&format!(
             "insert into cluster_observers (cluster_id, holder, term, expires_at, listed_term, listed_databases, \
-             listed_at, confirmed_at) select cluster_id, 'test', 1, now() + interval '1 minute', 1, 1, now(), \
+             listed_at, confirmed_at) select cluster_id, 'test', 1, now() + interval '1 hour', 1, 1, now(), \
              now() - interval '{seconds_ago} seconds' from databases where id = '{}' \
              on conflict (cluster_id) do update set confirmed_at = excluded.confirmed_at",
             text(&made["database"]["id"])

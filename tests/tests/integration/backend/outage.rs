@@ -9,24 +9,23 @@ use testkit::eventually;
 use testkit::postgres::{Server, url_of};
 
 use super::streams::{Stream, absorb, done, outcome};
-use super::{App, PATIENCE, text};
-use crate::support::within;
+use super::{App, PATIENCE, serve, text};
+use crate::support::{patient, within};
 
 /// How soon changes are taken again after another server took over.
 const RESUMED: Duration = Duration::from_secs(15);
 /// How soon it is said that Postgres is away.
 const SAID: Duration = Duration::from_secs(15);
 
+/// An API that is impatient, so that a test sees many tries; what a test has or writes beside it is made with patience.
 async fn app_on(url: String) -> App {
-    let settings = Settings { acquire: Duration::from_secs(1), ..Settings::default() };
-    let store = Store::connect(&url, &settings).unwrap();
-    // A busy machine may take longer than it waits for to open a connection; then it has one.
-    eventually(PATIENCE, "tables", async || {
-        store.migrate().await.ok()?;
-        store.clusters().await.ok()
-    })
-    .await;
-    App::over(store, url).await
+    let store = Store::connect(&url, &patient()).unwrap();
+    eventually(PATIENCE, "tables", async || store.migrate().await.ok()).await;
+    let mut app = App::over(store, url).await;
+    let impatient = Settings { acquire: Duration::from_secs(1), ..Settings::default() };
+    let impatient = Store::connect(&app.url, &impatient).unwrap();
+    app.base = serve(impatient, app.doorbell.clone(), app.metrics.clone(), app.stop.clone()).await;
+    app
 }
 
 /// Asks with one key until it is accepted, as a client does that was not answered.

@@ -29,7 +29,7 @@ async fn grow(app: &App, database: &str, size: u32) {
 
 #[tokio::test]
 async fn any_number_of_relays_end_with_the_newest_state_of_each() {
-    let road = Road::new().await;
+    let road = Road::crowded().await;
     let health = runtime::Health::new();
     for number in 0..4 {
         let heartbeat = health.liveness.heartbeat(format!("relay {number}"), LIMIT);

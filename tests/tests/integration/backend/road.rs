@@ -33,7 +33,15 @@ pub(super) struct Road {
 
 impl Road {
     pub(super) async fn new() -> Self {
-        let app = App::new().await;
+        Self::over(App::new().await).await
+    }
+
+    /// The same where many ask for the same rows at once.
+    pub(super) async fn crowded() -> Self {
+        Self::over(App::crowded().await).await
+    }
+
+    async fn over(app: App) -> Self {
         let connection = Connection::new(&stack().kafka_bootstrap, "test");
         let [instructions, gossip, firsts] = ["instructions", "gossip", "firsts"].map(unique);
         let all = [&instructions, &gossip, &firsts];

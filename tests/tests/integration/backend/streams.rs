@@ -1,10 +1,16 @@
 //! Server-sent events: what is committed, in order, to the end, and on from where a reader stopped.
 
+use std::time::Duration;
+
 use ::store::{Advance, Batch, Observation, Outcome, OutcomeKind};
 use domain::Position;
 use serde_json::{Value, json};
+use testkit::eventually;
 
 use super::{App, PATIENCE, text};
+
+/// Longer than any test reads a stream.
+const LONG: Duration = Duration::from_mins(30);
 
 /// A stream as its reader sees it.
 pub(super) struct Stream {
@@ -25,12 +31,17 @@ impl Stream {
         Self::open_at(app, &app.base, operation, last).await
     }
 
-    /// The same at another replica.
+    /// The same at another replica, which may be late with the connection that it needs for that.
     pub(super) async fn open_at(app: &App, base: &str, operation: &str, last: Option<i64>) -> Self {
-        let request =
-            app.client.get(format!("{base}/v1/operations/{operation}/events")).bearer_auth(&app.acme);
-        let request = last.into_iter().fold(request, |request, last| request.header("Last-Event-ID", last));
-        let response = request.send().await.unwrap();
+        let url = format!("{base}/v1/operations/{operation}/events");
+        let response = eventually(PATIENCE, "an answer", async || {
+            let request = app.client.get(&url).bearer_auth(&app.acme).timeout(LONG);
+            let request =
+                last.into_iter().fold(request, |request, last| request.header("Last-Event-ID", last));
+            let response = request.send().await.unwrap();
+            (response.status() != 503).then_some(response)
+        })
+        .await;
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         Self { response, buffer: String::new() }
