@@ -11,12 +11,12 @@ use bus::{Disposition, Handler, Record};
 use runtime::CancellationToken;
 use testkit::unique;
 
-use super::stage::{Consumer, Notes, ended_well, send, settings, until};
+use super::stage::{Consumer, Notes, all_committed, ended_well, send, settings, until};
 use super::{producer, topic};
 
 const KEYS: i64 = 30;
-/// The longest silence that the group bears.
-const SILENCE: &str = "6000";
+/// The longest silence that the group bears, and longer than a busy machine stands still.
+const SILENCE: &str = "15000";
 
 /// Notes what it handles, and blocks the poll loop itself when it is told to, as no handler should.
 struct Blocking {
@@ -66,7 +66,9 @@ impl Handler for Blocking {
 
 fn impatient(topic: &str, group: &str) -> Settings {
     let mut settings = settings(topic, group);
-    settings.connection.properties.push(("max.poll.interval.ms".to_owned(), SILENCE.to_owned()));
+    for name in ["max.poll.interval.ms", "session.timeout.ms"] {
+        settings.connection.properties.push((name.to_owned(), SILENCE.to_owned()));
+    }
     settings
 }
 
@@ -101,7 +103,7 @@ async fn a_poll_loop_that_stands_still_loses_its_partitions_and_nothing_else() {
     blocking.armed.store(true, Ordering::SeqCst);
     round(2).await;
     until("the loop to stand still", || blocking.blocked.load(Ordering::SeqCst)).await;
-    let second = Consumer::start(impatient(&topic, &group), &others);
+    let second = Consumer::start(settings(&topic, &group), &others);
     until("all partitions to move", || second.state.snapshot().partitions.len() == 4).await;
     assert!(blocking.blocked.load(Ordering::SeqCst), "the fault did not fire: it went on too early");
     round(3).await;
@@ -129,6 +131,7 @@ async fn a_poll_loop_that_stands_still_loses_its_partitions_and_nothing_else() {
         assert!(notes.overlaps().is_empty(), "of a key two ran at once");
         in_order(&notes.handled());
     }
+    all_committed(&group, &topic, 4).await;
     second.stop().await;
     stop.cancel();
     ended_well(&task.await.unwrap());

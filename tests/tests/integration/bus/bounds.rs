@@ -15,14 +15,17 @@ const BESIDES: usize = 96 * 1_024 * 1_024;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_takes_no_more_than_the_bound() {
     let (topic, group, producer, notes) = (topic(4).await, unique("group"), producer(), Notes::new(false));
-    let mut pending = Vec::new();
-    for number in 0..RECORDS {
-        let mut message = message(&topic, &format!("key-{number}"), i64::try_from(number).unwrap());
-        message.payload = vec![7; PAYLOAD];
-        pending.push(producer.enqueue(&message).unwrap());
-    }
-    for sent in pending {
-        sent.wait().await.unwrap();
+    // In portions: of all at once a busy broker would have the last too late for the producer.
+    for portion in (0..RECORDS).collect::<Vec<_>>().chunks(RECORDS / 20) {
+        let mut pending = Vec::new();
+        for number in portion {
+            let mut message = message(&topic, &format!("key-{number}"), i64::try_from(*number).unwrap());
+            message.payload = vec![7; PAYLOAD];
+            pending.push(producer.enqueue(&message).unwrap());
+        }
+        for sent in pending {
+            sent.wait().await.unwrap();
+        }
     }
     let mut settings = settings(&topic, &group);
     settings.in_memory_bytes = MOST;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use bus::Error;
 use bus::consumer::OffsetReset;
-use testkit::{eventually, unique};
+use testkit::unique;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::stage::{Consumer, Notes, send, settings, until};
+use super::stage::{Consumer, Notes, all_committed, send, settings, until};
 use super::{PATIENCE, connection, producer, topic};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -23,6 +23,7 @@ async fn only_the_newest_of_a_key_is_handled_and_offsets_go_on() {
     until("the one that runs and the newest to be left", || consumer.state.snapshot().in_memory == 2).await;
     notes.open.send_replace(true);
     until("the newest to be handled", || notes.handled().len() == 2).await;
+    all_committed(&group, &topic, 1).await;
     consumer.stop().await;
     assert_eq!(notes.handled(), [("a".to_owned(), 0), ("a".to_owned(), 200)]);
     assert_eq!(notes.superseded.lock().unwrap().len(), 199);
@@ -105,8 +106,7 @@ async fn members_come_and_go_and_nothing_is_lost() {
     })
     .await;
     // Whoever was given a partition last may still have to read what was finished before.
-    let committed = async || super::is_committed(&group, &topic, 8).await.then_some(());
-    eventually(PATIENCE, "everything committed", committed).await;
+    all_committed(&group, &topic, 8).await;
     for consumer in others {
         consumer.stop().await;
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bus::consumer::Limits;
 use testkit::unique;
 
-use super::stage::{Consumer, Notes, ended_well, send, settings, until};
+use super::stage::{Consumer, Notes, all_committed, ended_well, send, settings, until};
 use super::{producer, topic};
 
 /// Partitions of a consumer, as of its last look.
@@ -43,6 +43,7 @@ async fn a_partition_given_back_waits_for_what_still_runs() {
     assert_eq!(times.len(), KEYS);
     assert!(times.values().any(|count| *count == 2), "some were read again: {times:?}");
     assert_eq!(mine.overlaps(), [""; 0]);
+    all_committed(&group, &topic, 4).await;
     first.stop().await;
     let rest = Notes::new(true);
     let last = Consumer::start(settings(&topic, &group), &rest);

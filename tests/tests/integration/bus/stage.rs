@@ -142,9 +142,14 @@ pub(super) fn ended_well(how: &Result<(), Error>) {
 /// How long brokers may take that all works with on a busy machine: what they do not say in time is done again.
 const LONG: Duration = Duration::from_secs(30);
 
+/// For how many milliseconds brokers believe in a member that they hear nothing of: what it had in its hands is handled a second time
+/// afterwards, and a busy machine may stand still for longer than members usually may.
+const UNHEARD: &str = "45000";
+
 pub(super) fn settings(topic: &str, group: &str) -> Settings {
     let mut settings = Settings::new(connection(), topic, group);
     (settings.question, settings.last_commit) = (LONG, LONG);
+    settings.connection.properties.push(("session.timeout.ms".to_owned(), UNHEARD.to_owned()));
     settings.offset_reset = OffsetReset::Earliest;
     settings.commit_every = Duration::from_millis(100);
     settings
@@ -158,6 +163,12 @@ pub(super) async fn send(producer: &Producer, topic: &str, records: impl IntoIte
     for pending in pending {
         pending.wait().await.unwrap();
     }
+}
+
+/// Waits until the brokers know that all of a topic is finished: whoever is the last to leave may have no time to tell them.
+pub(super) async fn all_committed(group: &str, topic: &str, partitions: i32) {
+    let committed = async || super::is_committed(group, topic, partitions).await.then_some(());
+    eventually(PATIENCE, "everything committed", committed).await;
 }
 
 pub(super) async fn until(what: &str, mut done: impl FnMut() -> bool) {
