@@ -62,7 +62,8 @@ async fn a_server_that_hangs_holds_a_key_for_one_call_and_is_then_left_alone() {
     let tries = front.seen(mine);
     assert_eq!(tries.len(), 1, "one call that is not answered is enough");
     let held = tries[0].at.elapsed();
-    assert!(held < TIMEOUT * 4, "the key was held for {held:?}");
+    // The word of it goes by way of Postgres and Kafka, which may be busy.
+    assert!(held < TIMEOUT * 8, "the key was held for {held:?}");
     metric(&running, "provisioner_breaker{cluster=\"bare\"} 2").await;
     // While it is open no work goes out, however much of it comes.
     let (before, more) = (front.applies(), others(&rig, 30));
@@ -258,6 +259,8 @@ async fn two_replicas_share_what_is_parked() {
         rig.publish(instruction).await;
     }
     all(&rig, &parked, OutcomeKind::Parked).await;
+    // Whoever is given the partition reads what is not committed again, and does that again.
+    rig.committed().await;
     let other = rig.start(&[]);
     let ready = |running: &Running| running.health.readiness.report().contains_key("cluster/bare");
     eventually(PATIENCE, "the other replica", async || ready(&other).then_some(())).await;

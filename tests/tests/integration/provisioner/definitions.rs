@@ -11,6 +11,9 @@ use wire::OutcomeKind;
 use super::rig::Rig;
 use crate::front::Front;
 
+/// What is parked is parked for what the server says, however long a busy one takes to say it.
+const PATIENT: [&str; 2] = ["--call-timeout", "50"];
+
 /// The definition under another group, without the field `restartNonce` where it is `old`.
 pub(super) fn definition(group: &str, old: bool) -> CustomResourceDefinition {
     let mut definition = resources::QuestDB::crd();
@@ -44,7 +47,7 @@ async fn a_missing_and_then_an_older_definition_park_what_they_cannot_take() {
     let group = format!("{}.questdb.io", testkit::unique("g"));
     let front = Front::with_group(testkit::bare_cluster(), &group).await;
     rig.credentials_at("bare", front.url());
-    let running = rig.start(&[]);
+    let running = rig.start(&PATIENT);
     let plain: Vec<_> = (0..10).map(|_| rig.instruction(1)).collect();
     for instruction in &plain {
         rig.publish(instruction).await;
@@ -83,7 +86,12 @@ async fn a_namespace_on_its_way_out_is_waited_for() {
     api.create(&PostParams::default(), &namespace).await.unwrap();
     // There is nobody in this cluster who would finish it.
     api.delete(&name, &DeleteParams::default()).await.unwrap();
-    let running = rig.start(&[]);
+    let running = rig.start(&PATIENT);
+    // A connection has less time than a call: now there is one.
+    let mut other = rig.instruction(1);
+    other.tenant = testkit::unique("t").parse().unwrap();
+    rig.publish(&other).await;
+    rig.outcome(&other, OutcomeKind::Applied).await;
     let instruction = rig.instruction(1);
     rig.publish(&instruction).await;
     assert_eq!(rig.outcome(&instruction, OutcomeKind::Parked).await.code, "namespace");

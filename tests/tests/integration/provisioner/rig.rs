@@ -55,9 +55,10 @@ impl Rig {
         rig
     }
 
-    /// The same rig, whose provisioners know two ways to its database: this one first, and then the straight one.
-    pub(super) fn by_way_of(mut self, first: SocketAddr) -> Self {
-        self.provisioners_url = self.database_url.replacen('@', &format!("@{first},"), 1);
+    /// The same rig, whose provisioners know two ways to its database.
+    pub(super) fn by_way_of(mut self, [first, second]: [SocketAddr; 2]) -> Self {
+        let straight = self.database_address().to_string();
+        self.provisioners_url = self.database_url.replacen(&straight, &format!("{first},{second}"), 1);
         self
     }
 
@@ -77,7 +78,9 @@ impl Rig {
         let stack = testkit::stack();
         runtime::install_crypto();
         let database_url = testkit::fresh_database().await.unwrap();
-        let store = Store::connect(&database_url, &crate::support::patient()).unwrap();
+        // Provisioners lock the same rows, and a busy machine may take long with them.
+        let settings = ::store::Settings { lock: PATIENCE, statement: PATIENCE, ..crate::support::patient() };
+        let store = Store::connect(&database_url, &settings).unwrap();
         store.migrate().await.unwrap();
         let connection = Connection::new(&stack.kafka_bootstrap, "test");
         let topics = [unique("instructions"), unique("gossip")];
@@ -468,9 +471,11 @@ pub(super) fn kubeconfig(server: &str) -> String {
     text.replace(&facts.server, server)
 }
 
-/// Starts a provisioner by its command line.
+/// Starts a provisioner by its command line. Brokers believe in it although they hear nothing of it for longer than usually: what it had
+/// in its hands would be done a second time where this process stands still on a busy machine, and tests count what is done.
 fn start(arguments: Vec<String>) -> Running {
-    let args = provisioner::Args::try_parse_from(arguments).unwrap();
+    let unheard = ["--kafka-properties", "session.timeout.ms=45000"].map(str::to_owned);
+    let args = provisioner::Args::try_parse_from(arguments.into_iter().chain(unheard)).unwrap();
     let frame = provisioner::run::Frame {
         tasks: runtime::Tasks::new(CancellationToken::new()),
         health: runtime::Health::new(),

@@ -148,20 +148,20 @@ async fn a_cluster_that_hangs_hurts_only_itself() {
             instruction
         })
         .collect();
-    for instruction in &sick {
-        rig.publish(instruction).await;
-    }
     let well: Vec<_> = (0..20).map(|_| rig.instruction(1)).collect();
-    for instruction in &well {
+    let running = rig.start(&["--call-timeout", "150", "--concurrency", "24", "--cluster-concurrency", "16"]);
+    // Until its credentials are read the sick would be parked for the lack of them; whoever comes has them.
+    let (came, _) = tokio::time::timeout(PATIENCE, silent.accept()).await.expect("somebody comes").unwrap();
+    for instruction in sick.iter().chain(&well) {
         rig.publish(instruction).await;
     }
-    let running = rig.start(&["--call-timeout", "150", "--concurrency", "24", "--cluster-concurrency", "16"]);
     for instruction in &well {
         rig.outcome(instruction, OutcomeKind::Applied).await;
     }
     let parked = sick.iter().filter(|instruction| !rig.heard.about(instruction.database).is_empty()).count();
     assert_eq!(parked, 0, "the well were done before the sick were given up");
     // Now it hangs up on everybody.
+    drop(came);
     tokio::spawn(async move { while silent.accept().await.is_ok() {} });
     for instruction in &sick {
         assert_eq!(rig.outcome(instruction, OutcomeKind::Parked).await.code, "unreachable");
