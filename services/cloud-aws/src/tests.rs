@@ -102,9 +102,13 @@ fn ok(body: impl Into<String>) -> Act {
 }
 
 fn refusal(status: u16, code: &str) -> Act {
+    refusal_with("retry-after: 3\r\nx-amzn-requestid: r-77\r\n", status, code)
+}
+
+fn refusal_with(headers: &'static str, status: u16, code: &str) -> Act {
     let error = format!("<Error><Code>{code}</Code><Message>words</Message></Error>");
     let body = format!("<Response><Errors>{error}</Errors></Response>");
-    Act::Answer(status, "retry-after: 3\r\nx-amzn-requestid: r-77\r\n", body)
+    Act::Answer(status, headers, body)
 }
 
 const LAUNCHED: &str = "<RunInstancesResponse><instancesSet><item><instanceId>i-1</instanceId>\
@@ -152,18 +156,23 @@ async fn a_lost_answer_is_an_unknown_outcome() {
 
 #[tokio::test]
 async fn a_late_answer_is_an_unknown_outcome_and_the_deadline_holds() {
+    // Less than an attempt takes by itself. A machine that stands still for a moment does so in one of them.
+    const LESS: Duration = Duration::from_secs(8);
     let endpoint = Endpoint::playing(vec![Act::Sleep]).await;
-    let timeouts = Timeouts {
-        connect: Duration::from_secs(1),
-        attempt: Duration::from_millis(150),
-        operation: Duration::from_millis(250),
-    };
-    let aws = Aws::connect(Settings { timeouts, ..settings(&endpoint) }).await;
-    let started = Instant::now();
-    let error = run(&aws).await.unwrap_err();
-    assert_eq!((error.category(), error.outcome_unknown()), ("timeout", true), "{error:?}");
-    // Less than an attempt takes by itself.
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    let mut took: Vec<Duration> = Vec::new();
+    while took.last().is_none_or(|last| *last >= LESS) {
+        assert!(took.len() < 3, "{took:?}");
+        let timeouts = Timeouts {
+            connect: Duration::from_secs(1),
+            attempt: Duration::from_millis(150),
+            operation: Duration::from_millis(250),
+        };
+        let aws = Aws::connect(Settings { timeouts, ..settings(&endpoint) }).await;
+        let started = Instant::now();
+        let error = run(&aws).await.unwrap_err();
+        assert_eq!((error.category(), error.outcome_unknown()), ("timeout", true), "{error:?}");
+        took.push(started.elapsed());
+    }
 }
 
 #[tokio::test]
@@ -180,10 +189,7 @@ async fn a_garbled_answer_is_an_unknown_outcome() {
 
 #[tokio::test]
 async fn nobody_listening_is_unavailable() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
-    let endpoint = Endpoint { url, asked: Arc::default() };
+    let endpoint = Endpoint { url: "http://127.0.0.1:1".to_owned(), asked: Arc::default() };
     let error = run(&Aws::connect(settings(&endpoint)).await).await.unwrap_err();
     assert_eq!(error.category(), "unavailable", "{error:?}");
 }
@@ -197,11 +203,12 @@ async fn a_throttle_is_passed_on_and_slows_us_down() {
         "{error:?}"
     );
     assert_eq!(error.call().request_id.as_deref(), Some("r-77"));
-    // Our own bucket is now empty for three seconds: who may not wait as long is refused before anything is sent.
+    // Our own bucket is then empty for as long: who may not wait for that is refused before anything is sent.
+    let refused = refusal_with("retry-after: 50\r\n", 503, "RequestLimitExceeded");
     let hasty = Settings {
         attempts: 1,
         longest_wait: Duration::ZERO,
-        ..settings(&Endpoint::playing(vec![refusal(503, "RequestLimitExceeded")]).await)
+        ..settings(&Endpoint::playing(vec![refused]).await)
     };
     let hasty = Aws::connect(hasty).await;
     assert_eq!(run(&hasty).await.unwrap_err().call().code.as_deref(), Some("RequestLimitExceeded"));

@@ -168,20 +168,20 @@ mod tests {
     #[test]
     fn a_process_is_alive_until_it_is_reaped_or_dead() {
         let mut child =
-            Command::new("sleep").arg("30").env(STACK_MARKER, "unit-test-a").spawn().expect("sleep starts");
+            Command::new("sleep").arg("600").env(STACK_MARKER, "unit-test-a").spawn().expect("sleep starts");
         let process = Process::of_pid(child.id().cast_signed()).expect("it has just started");
         assert!(process.is_alive());
         assert!(
             !Process { start: process.start + 1, ..process }.is_alive(),
             "another start time is another process"
         );
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + Duration::from_mins(1);
         while of_stack("unit-test-a") != [process] {
             assert!(Instant::now() < deadline, "the marker is seen once the child has executed its program");
         }
         assert!(values_in_use(STACK_MARKER).contains(&"unit-test-a".to_owned()));
         process.signal(Signal::SIGKILL);
-        assert!(process.wait_gone(Duration::from_secs(5)), "a zombie counts as gone");
+        assert!(process.wait_gone(Duration::from_mins(1)), "a zombie counts as gone");
         child.wait().expect("it was our child");
         assert_eq!(of_stack("unit-test-a"), []);
     }

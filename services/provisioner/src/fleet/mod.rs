@@ -470,6 +470,7 @@ mod tests {
         let begun = Instant::now();
         let found = futures::future::join_all((0..100).map(|_| fleet.find(&id))).await;
         assert!(found.iter().all(|found| matches!(found, Found::NotKnown(_))), "{found:?}");
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        // One after the other they would take longer still.
+        assert!(begun.elapsed() < Duration::from_mins(1), "{:?}", begun.elapsed());
     }
 }

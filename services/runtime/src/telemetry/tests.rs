@@ -305,6 +305,16 @@ fn what_only_a_collector_shows_is_gathered_for_one() {
 /// The collector here accepts and then says nothing: spans must reach it, and the end must not wait for its answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deaf_collector_is_written_to_but_not_waited_for() {
+    // A machine that stands still for a moment does so in one of them.
+    let mut took: Vec<Duration> = Vec::new();
+    while took.last().is_none_or(|last| *last >= Duration::from_secs(5)) {
+        assert!(took.len() < 3, "took {took:?}");
+        took.push(end_before_a_deaf_collector().await);
+    }
+}
+
+/// How long the end takes.
+async fn end_before_a_deaf_collector() -> Duration {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let (heard, hearing) = tokio::sync::oneshot::channel();
@@ -322,7 +332,8 @@ async fn a_deaf_collector_is_written_to_but_not_waited_for() {
     tracing::subscriber::with_default(subscriber, || tracing::info_span!("exported").in_scope(|| ()));
     let began = Instant::now();
     guard.shutdown(Duration::from_millis(700)).await;
-    assert!(began.elapsed() < Duration::from_secs(5), "took {:?}", began.elapsed());
+    let took = began.elapsed();
     let (preface, _stream) = tokio::time::timeout(Duration::from_secs(30), hearing).await.unwrap().unwrap();
     assert_eq!(&preface, b"PRI * HTTP/2.0");
+    took
 }

@@ -10,8 +10,8 @@ use super::{Phase, ProgramStatus, Request, Status, ask, record, run};
 use crate::process::{self, Process, STACK_MARKER};
 use crate::stack::{Check, Layout, Program, Programs};
 
-/// Nothing here should take a fraction of it.
-const LIMIT: Duration = Duration::from_secs(30);
+/// Nothing here should take a fraction of it, unless the machine stands still.
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// A stack of shell commands in a folder of its own, with a supervisor in a thread.
 struct Scene {
