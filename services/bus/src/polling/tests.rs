@@ -18,6 +18,8 @@ const TOPIC: &str = "t";
 const PARTITIONS: i32 = 4;
 /// How long a test waits for something before it fails.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// How long work has at a stop.
+const GRACE: Duration = Duration::from_secs(1);
 
 type Cluster = MockCluster<'static, DefaultProducerContext>;
 
@@ -37,7 +39,7 @@ fn settings(cluster: &Cluster) -> Settings {
     let mut settings = Settings::new(connection, TOPIC, "g");
     settings.offset_reset = OffsetReset::Earliest;
     settings.commit_every = Duration::from_millis(100);
-    settings.grace = Duration::from_secs(1);
+    settings.grace = GRACE;
     settings
 }
 
@@ -105,6 +107,33 @@ impl Consumer {
         let ended = in_time("the end", self.task).await.unwrap();
         (ended, start.elapsed())
     }
+
+    /// Stops it, where nothing hangs on how long that takes.
+    async fn end(self) {
+        ended_well(&self.stop().await.0);
+    }
+}
+
+/// Whoever is not let go in time is left behind, rightly: brokers are away, or the machine stands still.
+fn ended_well(ended: &Result<(), Error>) {
+    assert!(matches!(ended, Ok(()) | Err(Error::Close { .. })), "{ended:?}");
+}
+
+/// The same of one that is let go unless the machine stands still: how long that took, if it was.
+fn let_go(stopped: &(Result<(), Error>, Duration)) -> Option<Duration> {
+    let (ended, took) = stopped;
+    ended_well(ended);
+    ended.is_ok().then_some(*took)
+}
+
+/// Does something until it took less than this, three times at most: a machine that stands still for a moment does so in one of
+/// them.
+async fn within(limit: Duration, mut take: impl AsyncFnMut() -> Duration) {
+    let mut took: Vec<Duration> = Vec::new();
+    while took.last().is_none_or(|last| *last >= limit) {
+        assert!(took.len() < 3, "each time it took longer than {limit:?}: {took:?}");
+        took.push(Box::pin(take()).await);
+    }
 }
 
 /// Work that lasts as long as somebody else's turn, some times over.
@@ -167,23 +196,26 @@ async fn a_consumer_that_its_group_does_not_let_in_gives_up() {
     send(&settings, ["a"]).await;
     let next = Consumer::start(settings);
     next.handled(1).await;
-    next.stop().await.0.unwrap();
+    next.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn brokers_that_are_away_do_not_keep_a_consumer_from_ending() {
-    let cluster = cluster();
-    let settings = settings(&cluster);
-    send(&settings, ["a", "b", "c"]).await;
-    let consumer = Consumer::start(settings.clone());
-    consumer.handled(3).await;
-    cluster.broker_down(1).unwrap();
-    let state = Arc::clone(&consumer.state);
-    until("the broker to be missed", || state.snapshot().error.is_some()).await;
-    let (ended, took) = consumer.stop().await;
-    assert!(took < settings.grace + END, "{took:?}");
-    assert!(matches!(ended, Ok(()) | Err(Error::Close { .. })), "{ended:?}");
-    assert_eq!((state.snapshot().running, state.snapshot().in_memory), (0, 0));
+    within(GRACE + END, async || {
+        let cluster = cluster();
+        let settings = settings(&cluster);
+        send(&settings, ["a", "b", "c"]).await;
+        let consumer = Consumer::start(settings.clone());
+        consumer.handled(3).await;
+        cluster.broker_down(1).unwrap();
+        let state = Arc::clone(&consumer.state);
+        until("the broker to be missed", || state.snapshot().error.is_some()).await;
+        let (ended, took) = consumer.stop().await;
+        ended_well(&ended);
+        assert_eq!((state.snapshot().running, state.snapshot().in_memory), (0, 0));
+        took
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -215,39 +247,43 @@ fn committed_records(settings: &Settings) -> i64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_ends_as_soon_as_the_last_commit_has_arrived_which_is_tried_again_when_it_is_refused() {
-    const REFUSALS: usize = 3;
-    let cluster = cluster();
-    let mut settings = settings(&cluster);
-    // Nothing is committed before the end, which has all the time there is.
-    settings.commit_every = PATIENCE;
-    settings.last_commit = PATIENCE;
-    send(&settings, ["a", "b", "c"]).await;
-    let consumer = Consumer::start(settings.clone());
-    consumer.handled(3).await;
-    assert_eq!(committed_records(&settings), 0);
-    let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
-    cluster.request_errors(RDKafkaApiKey::OffsetCommit, &[refused; REFUSALS]);
-    let (ended, took) = consumer.stop().await;
-    ended.unwrap();
-    assert!(took < PATIENCE / 2, "an answer that comes is not waited for any longer: {took:?}");
-    assert_eq!(committed_records(&settings), 3);
+    // An answer that comes is not waited for any longer.
+    within(PATIENCE / 2, async || {
+        let cluster = cluster();
+        let mut settings = settings(&cluster);
+        // Nothing is committed before the end, which has all the time there is.
+        settings.commit_every = PATIENCE;
+        settings.last_commit = PATIENCE;
+        send(&settings, ["a", "b", "c"]).await;
+        let consumer = Consumer::start(settings.clone());
+        consumer.handled(3).await;
+        assert_eq!(committed_records(&settings), 0);
+        let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
+        cluster.request_errors(RDKafkaApiKey::OffsetCommit, &[refused; 3]);
+        let Some(took) = let_go(&consumer.stop().await) else { return Duration::MAX };
+        assert_eq!(committed_records(&settings), 3);
+        took
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_last_commit_that_never_arrives_is_given_up_in_time() {
-    let cluster = cluster();
-    let mut settings = settings(&cluster);
-    settings.commit_every = PATIENCE;
-    send(&settings, ["a", "b", "c"]).await;
-    let consumer = Consumer::start(settings.clone());
-    consumer.handled(3).await;
-    let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
-    cluster.request_errors(RDKafkaApiKey::OffsetCommit, &[refused; 500]);
-    let (ended, took) = consumer.stop().await;
-    ended.unwrap();
-    assert!(took < settings.grace + END, "{took:?}");
-    cluster.clear_request_errors(RDKafkaApiKey::OffsetCommit);
-    assert_eq!(committed_records(&settings), 0, "the fault did not fire");
+    within(GRACE + END, async || {
+        let cluster = cluster();
+        let mut settings = settings(&cluster);
+        settings.commit_every = PATIENCE;
+        send(&settings, ["a", "b", "c"]).await;
+        let consumer = Consumer::start(settings.clone());
+        consumer.handled(3).await;
+        let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
+        cluster.request_errors(RDKafkaApiKey::OffsetCommit, &[refused; 500]);
+        let Some(took) = let_go(&consumer.stop().await) else { return Duration::MAX };
+        cluster.clear_request_errors(RDKafkaApiKey::OffsetCommit);
+        assert_eq!(committed_records(&settings), 0, "the fault did not fire");
+        took
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -262,15 +298,19 @@ async fn consumers_end_whatever_they_are_about_when_brokers_go() {
         |now| now.running >= 1,
     ];
     for (at, moment) in moments.into_iter().enumerate() {
-        let cluster = cluster();
-        let settings = settings(&cluster);
-        send(&settings, ["a", "slow"]).await;
-        let consumer = Consumer::start(settings.clone());
-        until("the moment", || moment(&consumer.state.snapshot())).await;
-        cluster.broker_down(1).unwrap();
-        let (ended, took) = consumer.stop().await;
-        assert!(took < settings.grace + END + Duration::from_secs(1), "{at}: {took:?}");
-        assert!(matches!(ended, Ok(()) | Err(Error::Close { .. })), "{at}: {ended:?}");
+        eprintln!("moment {at}");
+        within(GRACE + END + Duration::from_secs(1), async || {
+            let cluster = cluster();
+            let settings = settings(&cluster);
+            send(&settings, ["a", "slow"]).await;
+            let consumer = Consumer::start(settings.clone());
+            until("the moment", || moment(&consumer.state.snapshot())).await;
+            cluster.broker_down(1).unwrap();
+            let (ended, took) = consumer.stop().await;
+            ended_well(&ended);
+            took
+        })
+        .await;
     }
 }
 
@@ -278,11 +318,14 @@ async fn consumers_end_whatever_they_are_about_when_brokers_go() {
 async fn a_backlog_is_worked_off_without_a_pause_and_work_that_stands_still_pauses() {
     const RECORDS: usize = 2_000;
     const TRIES: usize = 3;
-    let mut seen: Vec<(usize, usize)> = Vec::new();
-    // A machine that gives us nothing for a while looks like work that stands still. Each time all is there before anybody reads:
-    // who reads while it is sent has no backlog.
-    while seen.iter().all(|(looks, paused)| paused * 10 > *looks) {
-        assert!(seen.len() < TRIES, "work goes on, but of so many looks so many saw a pause: {seen:?}");
+    let mut seen: Vec<(usize, usize, usize)> = Vec::new();
+    // A machine that gives us nothing for a while looks like work that stands still, or shows nothing of it. Each time all is there
+    // before anybody reads: who reads while it is sent has no backlog.
+    while seen.iter().all(|(looks, paused, most)| paused * 10 > *looks || *most < 32) {
+        assert!(
+            seen.len() < TRIES,
+            "work goes on, but of so many looks so many saw a pause, and so much at most in memory: {seen:?}"
+        );
         let cluster = cluster();
         let mut settings = settings(&cluster);
         settings.limits = consumer::Limits { total: 2, group: 2 };
@@ -300,14 +343,14 @@ async fn a_backlog_is_worked_off_without_a_pause_and_work_that_stands_still_paus
             lock(&counts.0).len() == RECORDS
         })
         .await;
-        assert!((32..=64).contains(&most), "{most} at most in memory");
-        seen.push((looks, paused));
+        assert!(most <= 64, "{most} at most in memory");
+        seen.push((looks, paused, most));
 
         let keys: Vec<String> = (0..200).map(|number| format!("slow-{number}")).collect();
         send(&settings, keys.iter().map(String::as_str)).await;
         until("partitions to be paused", || state.snapshot().paused).await;
         assert!(state.snapshot().in_memory <= settings.in_memory);
-        consumer.stop().await.0.unwrap();
+        consumer.end().await;
     }
 }
 
@@ -321,40 +364,59 @@ async fn partitions_that_come_back_while_work_stands_still_are_paused_anew() {
     let consumer = Consumer::start(settings.clone());
     let state = Arc::clone(&consumer.state);
     until("partitions to be paused", || state.snapshot().paused).await;
-    // The group went on without it: all its partitions go by force, and come back together.
+    // The group went on without it: all its partitions go by force, and come back together, once it was seen that they went.
+    cluster.request_errors(
+        RDKafkaApiKey::JoinGroup,
+        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS; 500],
+    );
     cluster.request_errors(RDKafkaApiKey::Heartbeat, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION]);
     until("the partitions to go", || state.snapshot().partitions.is_empty()).await;
+    cluster.clear_request_errors(RDKafkaApiKey::JoinGroup);
     until("the partitions to come back", || state.snapshot().partitions.len() == 4).await;
     let rounds = state.snapshot().rounds;
-    until("the loop to turn on", || state.snapshot().rounds > rounds + 20).await;
+    let turned = || state.snapshot().rounds > rounds + 20 && state.snapshot().paused;
+    until("the loop to turn on, while they are paused", turned).await;
     let held = state.snapshot();
-    assert!(held.paused && held.in_memory < 2 * settings.in_memory, "{held:?}");
-    consumer.stop().await.0.unwrap();
+    assert!(held.in_memory < 2 * settings.in_memory, "{held:?}");
+    consumer.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_that_outlasts_the_grace_is_dropped_and_read_again() {
-    let cluster = cluster();
-    // What is not committed in time is read again too, and is not meant here.
-    let settings = Settings { last_commit: PATIENCE / 2, ..settings(&cluster) };
-    send(&settings, ["slow", "a", "b"]).await;
-    let consumer = Consumer::start(settings.clone());
-    consumer.handled(3).await;
-    let (counts, state) = (Arc::clone(&consumer.counts), Arc::clone(&consumer.state));
-    let (ended, took) = consumer.stop().await;
-    ended.unwrap();
-    assert!(took >= settings.grace && took < settings.grace + END, "{took:?}");
-    assert_eq!((state.snapshot().running, state.snapshot().in_memory), (0, 0));
-    assert_eq!(Arc::strong_count(&counts), 1, "nobody works on behind our back");
-    let next = Consumer::start(settings);
-    next.handled(1).await;
-    assert_eq!(*lock(&next.counts.0), BTreeMap::from([("slow".to_owned(), 1)]));
-    next.stop().await.0.unwrap();
+    within(GRACE + END, async || {
+        let cluster = cluster();
+        // What is not committed in time is read again too, and is not meant here.
+        let settings = Settings { last_commit: PATIENCE / 2, ..settings(&cluster) };
+        send(&settings, ["slow", "a", "b"]).await;
+        let consumer = Consumer::start(settings.clone());
+        consumer.handled(3).await;
+        let (counts, state) = (Arc::clone(&consumer.counts), Arc::clone(&consumer.state));
+        let Some(took) = let_go(&consumer.stop().await) else { return Duration::MAX };
+        assert!(took >= settings.grace, "{took:?}");
+        assert_eq!((state.snapshot().running, state.snapshot().in_memory), (0, 0));
+        assert_eq!(Arc::strong_count(&counts), 1, "nobody works on behind our back");
+        let next = Consumer::start(settings);
+        next.handled(1).await;
+        assert_eq!(*lock(&next.counts.0), BTreeMap::from([("slow".to_owned(), 1)]));
+        next.end().await;
+        took
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_of_one_partition_does_not_hold_up_the_others() {
     const RECORDS: usize = 6_000;
+    // Where the machine stands still, the backlog may be worked off before the other record is sent, or before it is seen.
+    let mut done: Vec<usize> = Vec::new();
+    while done.last().is_none_or(|last| *last >= RECORDS) {
+        assert!(done.len() < 3, "each time it waited for the whole backlog: {done:?}");
+        done.push(Box::pin(done_beside_a_backlog_of(RECORDS)).await);
+    }
+}
+
+/// How many records are done when that of another partition is.
+async fn done_beside_a_backlog_of(records: usize) -> usize {
     let cluster = cluster();
     let mut settings = settings(&cluster);
     settings.limits = consumer::Limits { total: 2, group: 2 };
@@ -363,7 +425,7 @@ async fn a_backlog_of_one_partition_does_not_hold_up_the_others() {
         let names = (0..).map(|number| format!("brief-{number}"));
         names.filter(move |name| crate::partition_of(name.as_bytes(), PARTITIONS) == partition)
     };
-    let keys: Vec<String> = of(0).take(RECORDS).collect();
+    let keys: Vec<String> = of(0).take(records).collect();
     // One that is connected: while another one did that, the backlog might be worked off.
     let producer = Producer::new(&settings.connection).unwrap();
     send_by(&producer, keys.iter().map(String::as_str)).await;
@@ -374,38 +436,41 @@ async fn a_backlog_of_one_partition_does_not_hold_up_the_others() {
     send_by(&producer, [other.as_str()]).await;
     until("the other partition's record", || lock(&counts.0).contains_key(&other)).await;
     let done = lock(&counts.0).len();
-    assert!(done < RECORDS, "it waited for the whole backlog");
-    consumer.stop().await.0.unwrap();
+    consumer.end().await;
+    done
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn consuming_goes_on_when_the_coordinator_moves_and_ends_when_there_is_none() {
-    let cluster = brokers(2);
-    let coordinated_by = |broker| {
-        cluster.coordinator(MockCoordinator::Group("g".to_owned()), broker).unwrap();
-    };
-    (0..PARTITIONS).for_each(|partition| cluster.partition_leader(TOPIC, partition, Some(2)).unwrap());
-    coordinated_by(1);
-    let settings = settings(&cluster);
-    send(&settings, ["a", "b"]).await;
-    // A client may take a while to find the coordinator that its last commit goes to.
-    let consumer = Consumer::start(Settings { last_commit: PATIENCE / 2, ..settings.clone() });
-    consumer.handled(2).await;
+    within(GRACE + END, async || {
+        let cluster = brokers(2);
+        let coordinated_by = |broker| {
+            cluster.coordinator(MockCoordinator::Group("g".to_owned()), broker).unwrap();
+        };
+        (0..PARTITIONS).for_each(|partition| cluster.partition_leader(TOPIC, partition, Some(2)).unwrap());
+        coordinated_by(1);
+        let settings = settings(&cluster);
+        send(&settings, ["a", "b"]).await;
+        // A client may take a while to find the coordinator that its last commit goes to.
+        let consumer = Consumer::start(Settings { last_commit: PATIENCE / 2, ..settings.clone() });
+        consumer.handled(2).await;
 
-    coordinated_by(2);
-    cluster.broker_down(1).unwrap();
-    send(&settings, ["c", "d"]).await;
-    consumer.handled(4).await;
-    consumer.stop().await.0.unwrap();
+        coordinated_by(2);
+        cluster.broker_down(1).unwrap();
+        send(&settings, ["c", "d"]).await;
+        consumer.handled(4).await;
+        consumer.end().await;
 
-    // What the first one committed, it committed with the new coordinator: nothing else could answer.
-    send(&settings, ["e"]).await;
-    let next = Consumer::start(settings.clone());
-    next.handled(1).await;
-    assert_eq!(lock(&next.counts.0).keys().collect::<Vec<_>>(), ["e"]);
+        // What the first one committed, it committed with the new coordinator: nothing else could answer.
+        send(&settings, ["e"]).await;
+        let next = Consumer::start(settings.clone());
+        next.handled(1).await;
+        assert_eq!(lock(&next.counts.0).keys().collect::<Vec<_>>(), ["e"]);
 
-    coordinated_by(1);
-    let (ended, took) = next.stop().await;
-    assert!(took < settings.grace + END, "{took:?}");
-    assert!(matches!(ended, Ok(()) | Err(Error::Close { .. })), "{ended:?}");
+        coordinated_by(1);
+        let (ended, took) = next.stop().await;
+        ended_well(&ended);
+        took
+    })
+    .await;
 }

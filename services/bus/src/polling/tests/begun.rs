@@ -19,12 +19,12 @@ async fn partitions_without_a_record_have_an_offset_after_the_first_start() {
             && offsets.contains(&Offset::Offset(1))
     })
     .await;
-    consumer.stop().await.0.unwrap();
+    consumer.end().await;
     let strict = Settings { offset_reset: OffsetReset::Error, ..settings.clone() };
     let next = Consumer::start(strict);
     send(&settings, ["b", "c", "d", "e", "f", "g"]).await;
     next.handled(6).await;
-    next.stop().await.0.unwrap();
+    next.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -38,10 +38,10 @@ async fn a_record_that_is_not_done_is_never_passed_over() {
     let begun = |offsets: &[Offset]| offsets.iter().filter(|offset| **offset == Offset::Offset(0)).count();
     until("an offset of the others", || begun(&group_offsets(&settings)) >= 3).await;
     assert!(!group_offsets(&settings).contains(&Offset::Offset(1)), "a crash now would lose it");
-    consumer.stop().await.0.unwrap();
+    consumer.end().await;
     let next = Consumer::start(settings.clone());
     next.handled(1).await;
-    next.stop().await.0.unwrap();
+    next.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,7 +70,7 @@ async fn a_consumer_that_no_broker_answers_gives_up_and_the_next_one_goes_on() {
     send(&settings, ["b"]).await;
     let next = Consumer::start(settings);
     next.handled(2).await;
-    next.stop().await.0.unwrap();
+    next.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,5 +94,5 @@ async fn a_consumer_that_was_told_that_there_are_no_brokers_gives_up() {
     send(&settings, ["b"]).await;
     let next = Consumer::start(settings);
     next.handled(2).await;
-    next.stop().await.0.unwrap();
+    next.end().await;
 }
