@@ -126,8 +126,8 @@ fn let_go(stopped: &(Result<(), Error>, Duration)) -> Option<Duration> {
     ended.is_ok().then_some(*took)
 }
 
-/// Does something until it took less than this, three times at most: a machine that stands still for a moment does so in one of
-/// them.
+/// Does something until it took less than this, three times at most: a machine that stands still for a moment does so
+/// in one of them.
 async fn within(limit: Duration, mut take: impl AsyncFnMut() -> Duration) {
     let mut took: Vec<Duration> = Vec::new();
     while took.last().is_none_or(|last| *last >= limit) {
@@ -319,8 +319,8 @@ async fn a_backlog_is_worked_off_without_a_pause_and_work_that_stands_still_paus
     const RECORDS: usize = 2_000;
     const TRIES: usize = 3;
     let mut seen: Vec<(usize, usize, usize)> = Vec::new();
-    // A machine that gives us nothing for a while looks like work that stands still, or shows nothing of it. Each time all is there
-    // before anybody reads: who reads while it is sent has no backlog.
+    // A machine that gives us nothing for a while looks like work that stands still, or shows nothing of it. Each time
+    // all is there before anybody reads: who reads while it is sent has no backlog.
     while seen.iter().all(|(looks, paused, most)| paused * 10 > *looks || *most < 32) {
         assert!(
             seen.len() < TRIES,
@@ -364,7 +364,8 @@ async fn partitions_that_come_back_while_work_stands_still_are_paused_anew() {
     let consumer = Consumer::start(settings.clone());
     let state = Arc::clone(&consumer.state);
     until("partitions to be paused", || state.snapshot().paused).await;
-    // The group went on without it: all its partitions go by force, and come back together, once it was seen that they went.
+    // The group went on without it: all its partitions go by force, and come back together, once it was seen that they
+    // went.
     cluster.request_errors(
         RDKafkaApiKey::JoinGroup,
         &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS; 500],
@@ -407,7 +408,8 @@ async fn work_that_outlasts_the_grace_is_dropped_and_read_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_of_one_partition_does_not_hold_up_the_others() {
     const RECORDS: usize = 6_000;
-    // Where the machine stands still, the backlog may be worked off before the other record is sent, or before it is seen.
+    // Where the machine stands still, the backlog may be worked off before the other record is sent, or before it is
+    // seen.
     let mut done: Vec<usize> = Vec::new();
     while done.last().is_none_or(|last| *last >= RECORDS) {
         assert!(done.len() < 3, "each time it waited for the whole backlog: {done:?}");

@@ -142,8 +142,8 @@ pub(super) fn ended_well(how: &Result<(), Error>) {
 /// How long brokers may take that all works with on a busy machine: what they do not say in time is done again.
 const LONG: Duration = Duration::from_secs(30);
 
-/// For how many milliseconds brokers believe in a member that they hear nothing of: what it had in its hands is handled a second time
-/// afterwards, and a busy machine may stand still for longer than members usually may.
+/// For how many milliseconds brokers believe in a member that they hear nothing of: what it had in its hands is handled
+/// a second time afterwards, and a busy machine may stand still for longer than members usually may.
 const UNHEARD: &str = "45000";
 
 pub(super) fn settings(topic: &str, group: &str) -> Settings {
@@ -165,7 +165,8 @@ pub(super) async fn send(producer: &Producer, topic: &str, records: impl IntoIte
     }
 }
 
-/// Waits until the brokers know that all of a topic is finished: whoever is the last to leave may have no time to tell them.
+/// Waits until the brokers know that all of a topic is finished: whoever is the last to leave may have no time to tell
+/// them.
 pub(super) async fn all_committed(group: &str, topic: &str, partitions: i32) {
     let committed = async || super::is_committed(group, topic, partitions).await.then_some(());
     eventually(PATIENCE, "everything committed", committed).await;

@@ -108,7 +108,8 @@ async fn without_postgres_applying_goes_on_and_parking_waits() {
 async fn a_postgres_that_falls_silent_while_it_is_asked_holds_no_record_for_ever() {
     let rig = Rig::new().await;
     let proxy = testkit::Proxy::to(rig.database_address()).await.unwrap();
-    // There only once the first way is silent: on a busy machine one whose answer is late for a moment is left for the other.
+    // There only once the first way is silent: on a busy machine one whose answer is late for a moment is left for the
+    // other.
     let other = testkit::Proxy::to(rig.database_address()).await.unwrap();
     other.set(Mode::Refuse);
     let rig = Arc::new(rig.by_way_of([proxy.address(), other.address()]));

@@ -471,8 +471,9 @@ pub(super) fn kubeconfig(server: &str) -> String {
     text.replace(&facts.server, server)
 }
 
-/// Starts a provisioner by its command line. Brokers believe in it although they hear nothing of it for longer than usually: what it had
-/// in its hands would be done a second time where this process stands still on a busy machine, and tests count what is done.
+/// Starts a provisioner by its command line. Brokers believe in it although they hear nothing of it for longer than
+/// usually: what it had in its hands would be done a second time where this process stands still on a busy machine, and
+/// tests count what is done.
 fn start(arguments: Vec<String>) -> Running {
     let unheard = ["--kafka-properties", "session.timeout.ms=45000"].map(str::to_owned);
     let args = provisioner::Args::try_parse_from(arguments.into_iter().chain(unheard)).unwrap();

@@ -350,7 +350,8 @@ async fn a_server_that_falls_silent_keeps_no_place_in_the_pool() {
     let (login, host) = straight.rsplit_once('@').unwrap();
     let (address, name) = host.split_once('/').unwrap();
     let proxy = Proxy::to(address.parse().unwrap()).await.unwrap();
-    // There only once the first way is silent: on a busy machine one whose answer is late for a moment is left for the other.
+    // There only once the first way is silent: on a busy machine one whose answer is late for a moment is left for the
+    // other.
     let other = Proxy::to(address.parse().unwrap()).await.unwrap();
     other.set(Mode::Refuse);
     let url = format!("{login}@{},{}/{name}", proxy.address(), other.address());
