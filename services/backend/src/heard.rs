@@ -109,14 +109,16 @@ impl Listener {
     /// Asks once.
     async fn round(&self, Known { order, answered }: &mut Known) -> Result<(), String> {
         let Hearing { topic, partitions, delay } = &self.hearing;
-        let (asked, began) = (self.clock().await?, Instant::now());
+        // Postgres may take its time to say the time: what is told of then was still to come when it was asked.
+        let (began, asked) = (Instant::now(), self.clock().await?);
         let counted = self.admin.check_partitions(topic, *partitions, LIMIT).await;
         counted.map_err(|error| runtime::telemetry::chain(&error))?;
         let all: Vec<i32> = (0..*partitions).collect();
         let stood = in_time(self.store.offsets(&self.consumer, topic, &all)).await;
         let stood = stood.map_err(|error| runtime::telemetry::chain(&error))?;
         let question = |partition| self.admin.reach(topic, partition, LIMIT);
-        let answers = ask(order, began + ENOUGH, question).await;
+        let answers = ask(order, Instant::now() + ENOUGH, question).await;
+        let now = Instant::now();
         *order = next(order, &answers);
         answered.retain(|partition, _| !matches!(answers.get(partition), Some(Err(_))));
         let (mut reach, mut trouble) = (BTreeMap::new(), None);
@@ -127,8 +129,8 @@ impl Listener {
             }
         }
         reach.retain(|partition, range| {
-            let answered = answered.entry(*partition).or_insert(Answered { since: began, last: began });
-            answered.for_at(began) >= *delay && is_within(stood.get(partition), range)
+            let answered = answered.entry(*partition).or_insert(Answered { since: now, last: began });
+            answered.before(began, now) >= *delay && is_within(stood.get(partition), range)
         });
         if !reach.is_empty() {
             let place = (self.consumer.as_str(), topic.as_str(), *partitions);
@@ -197,7 +199,7 @@ fn next<T, E>(order: &[Place], answers: &BTreeMap<i32, Result<T, E>>) -> Vec<Pla
     turns.into_iter().map(|(_, place)| place).collect()
 }
 
-/// Since when a partition has answered, and when it did last.
+/// Since when a partition has answered, and when it was last asked.
 #[derive(Debug, Clone, Copy)]
 struct Answered {
     since: Instant,
@@ -205,13 +207,13 @@ struct Answered {
 }
 
 impl Answered {
-    /// It answers now, too: for how long it has done so. While nobody asked, nobody knows.
-    fn for_at(&mut self, now: Instant) -> Duration {
-        if now.duration_since(self.last) > GAP {
+    /// It has answered by `now` in a round that began before: for how long it had answered then. While nobody asked, nobody knows.
+    fn before(&mut self, began: Instant, now: Instant) -> Duration {
+        if began.duration_since(self.last) > GAP {
             self.since = now;
         }
-        self.last = now;
-        now.duration_since(self.since)
+        self.last = began;
+        began.saturating_duration_since(self.since)
     }
 }
 
@@ -237,8 +239,11 @@ mod tests {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let mut answered = Answered { since: begun, last: begun };
-        let seconds = [5, 35, 80, 126, 130].map(|second| answered.for_at(at(second)).as_secs());
+        let mut before = |began, now| answered.before(at(began), at(now)).as_secs();
+        let seconds = [5, 35, 80, 126, 130].map(|second| before(second, second));
         assert_eq!(seconds, [5, 35, 80, 0, 4], "a minute without a question, as while Postgres is away");
+        // A round that stood still: the first answer after a minute says nothing of the time before it.
+        assert_eq!([before(190, 200), before(205, 206)], [0, 5], "not before its answer");
     }
 
     /// As they stand in the order, those that are silent as negative numbers.
