@@ -126,12 +126,12 @@ async fn every_damage_is_seen() {
         }
     };
     // Who complains goes first: whoever stood still in between has something to hear when it looks.
-    let blamed = tokio::select! {
+    let complained = tokio::select! {
         biased;
         () = again_and_again => unreachable!("it never ends"),
-        blamed = panics(rig.nobody_complains()) => blamed,
+        complained = panics(rig.nobody_complains()) => complained,
     };
-    assert!(blamed, "somebody complains");
+    assert!(complained, "somebody complains");
     std::fs::remove_file(&log).unwrap();
 
     // A resource more than there are databases.

@@ -88,15 +88,16 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
             let port = listener.local_addr().expect("bound").port();
             thread::spawn(move || {
-                for stream in listener.incoming() {
-                    let mut stream = stream.expect("a caller");
-                    let heard = stream.read(&mut [0; 512]);
-                    assert!(heard.is_ok_and(|count| count > 0), "a request");
-                    // Whoever waited for too long has gone.
-                    let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
-                }
+                listener.incoming().for_each(|stream| answer(stream.expect("a caller"), status));
             });
             assert_eq!(look_thrice(&Check::Http { port, path: "/readyz".to_owned() }), expect, "{status}");
         }
+    }
+
+    fn answer(mut stream: TcpStream, status: &str) {
+        let heard = stream.read(&mut [0; 512]);
+        assert!(heard.is_ok_and(|count| count > 0), "a request");
+        // Whoever waited for too long has gone.
+        let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
     }
 }

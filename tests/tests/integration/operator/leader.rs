@@ -168,8 +168,8 @@ async fn was_taken_in_time(rig: &Rig, lease: &str, (before, heir): (&Front, &Fro
     let taken = leases.get(names::OPERATOR).await.unwrap().spec.unwrap().acquire_time.unwrap();
     let asked = heir.seen(|seen| of_lease(seen) && seen.at > renewal.at);
     // One that got no answer in time, and was not carried out, took nothing.
-    let takes = |seen: &Seen| acquire_time(seen).is_some_and(|time| time == taken);
-    let write = asked.iter().position(takes).expect("it took the lease");
+    let is_it = |seen: &Seen| acquire_time(seen).is_some_and(|time| time == taken);
+    let write = asked.iter().position(is_it).expect("it took the lease");
     let mut last = renewal.at;
     let mut gaps = Vec::new();
     for look in &asked[..write] {

@@ -92,10 +92,8 @@ impl Circle {
                     assert_eq!(told["code"], "purged", "{told:#}");
                     self.is_destroyed(&made).await;
                     // EC2 shows it before the call is answered, and the journal has it only then.
-                    eventually(ROUND, "somebody seen to destroy it", async || {
-                        (self.ends_of(&disk, since).await > 0).then_some(())
-                    })
-                    .await;
+                    let is_seen = async || (self.ends_of(&disk, since).await > 0).then_some(());
+                    eventually(ROUND, "somebody seen to destroy it", is_seen).await;
                     tally.purges += 1;
                     return tally;
                 }
