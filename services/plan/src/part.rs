@@ -146,6 +146,11 @@ impl Part {
         )
     }
 
+    /// Whether it is of the way to another machine or version.
+    pub(crate) const fn leads_elsewhere(self) -> bool {
+        matches!(self, Self::Upgrade | Self::Candidate | Self::Former)
+    }
+
     /// Whether a failure of `other` holds this part back: it is the same, or needed on some way.
     pub fn depends_on(self, other: Self) -> bool {
         self == other || self.needs().iter().any(|needed| needed.depends_on(other))

@@ -247,13 +247,15 @@ fn progressing(outcome: &Outcome<'_>) -> Word {
     if outcome.is_settled() {
         return no("Settled", "nothing is left to do");
     }
-    if let Some((part, text)) = outcome.first_broken() {
-        return no(&cause(outcome, part), &format!("{part}: {text}"));
-    }
-    match (outcome.first_going(), outcome.first_refused()) {
+    let broken = outcome.first_broken();
+    let going = match broken {
+        Some((part, _)) => outcome.first_going_beside(part),
+        None => outcome.first_going(),
+    };
+    match (going, broken.or_else(|| outcome.first_refused())) {
         (Some((part, text)), _) => yes(&cause(outcome, part), &format!("{part}: {text}")),
         // Who waits for the end of an edit is not to wait for another one.
-        (None, Some((part, text))) => no(&reason(part), &format!("{part}: {text}")),
+        (None, Some((part, text))) => no(&cause(outcome, part), &format!("{part}: {text}")),
         (None, None) => yes("Working", "steps are being taken"),
     }
 }

@@ -282,6 +282,38 @@ impl Outcome<'_> {
         self.first_open_of(|part| !self.is_refused(part))
     }
 
+    /// The first part that goes on although this one heals by no waiting, with its text: only without what a database serves without does
+    /// anything go on for it.
+    pub(crate) fn first_going_beside(&self, broken: Part) -> Option<(Part, String)> {
+        if self.validated.goal != Goal::Serve || !broken.is_beside() {
+            return None;
+        }
+        let failures = &self.applied.failures;
+        let goes_on = |failure: &&Failure| !failure.lasting && !self.may_wait_for(broken, failure.part);
+        let tried_again =
+            failures.iter().find(goes_on).map(|failure| (failure.part, failure.message.clone()));
+        let is_held = |part: Part| {
+            let failed = failures.iter().any(|failure| failure.part == part);
+            failed || self.applied.holds_back(part) || self.may_wait_for(broken, part)
+        };
+        let under_way = || {
+            let mut progress = self.plan.progress.iter();
+            progress.find_map(|progress| match &progress.state {
+                State::Running(text) if !is_held(progress.part) => Some((progress.part, text.clone())),
+                _ => None,
+            })
+        };
+        tried_again.or_else(under_way)
+    }
+
+    /// Whether what is under way of a part may wait for this one: for a machine that is not to be had others of the same way do, and so
+    /// does a restart that is put off while QuestDB serves.
+    fn may_wait_for(&self, broken: Part, part: Part) -> bool {
+        let serves = self.serves() || self.plan.serves_on.is_some();
+        let is_put_off = serves && matches!(part, Part::Pod | Part::Credentials);
+        broken.leads_elsewhere() && (part.leads_elsewhere() || is_put_off)
+    }
+
     /// The same of what stands between the database and its readiness: it serves with a disk that is still too
     /// small, without a monitor, and with what is refused as it was before.
     pub(crate) fn first_missing(&self) -> Option<(Part, String)> {

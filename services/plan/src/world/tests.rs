@@ -2,6 +2,7 @@
 
 mod apart;
 mod aws;
+mod beside;
 mod blind;
 mod change;
 mod clinging;
