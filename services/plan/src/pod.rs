@@ -1,6 +1,6 @@
 //! What a pod says of itself, and what its containers are called.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
 
 /// The container that is QuestDB: others may be put beside it.
 pub(crate) const QUESTDB: &str = "questdb";
@@ -19,6 +19,9 @@ pub(crate) const NOT_PULLED: &str = "ErrImagePull";
 /// The same by what the last attempt met with, and while its kubelet rests from that.
 const NOT_PULLED_EITHER: [&str; 3] = ["ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed"];
 
+/// Why a container waits that has ended, until it is started again.
+const BACK_OFF: &str = "CrashLoopBackOff";
+
 /// Why a container waits before any of its pod has begun: the second, where others prepare for it.
 const UNBEGUN: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
@@ -31,7 +34,11 @@ pub(crate) fn questdb(pod: &Pod) -> Option<&ContainerStatus> {
 /// How those are that prepare for it, from the same image.
 pub(crate) fn preparing(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let all = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
-    all.filter(|container| [RESTORE, LINK_CONFIG].contains(&container.name.as_str()))
+    all.filter(|container| prepares(container))
+}
+
+fn prepares(container: &ContainerStatus) -> bool {
+    [RESTORE, LINK_CONFIG].contains(&container.name.as_str())
 }
 
 /// Whether a container that prepares ended last because it refuses an empty disk.
@@ -45,9 +52,17 @@ pub(crate) fn finds_tables_elsewhere(container: &ContainerStatus) -> bool {
 }
 
 fn is_kept_by(container: &ContainerStatus, code: i32) -> bool {
+    container.name == LINK_CONFIG && ended(container).is_some_and(|ended| ended.exit_code == code)
+}
+
+/// How a container ended last.
+fn ended(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     let states = [&container.state, &container.last_state];
-    let ended = states.into_iter().flatten().find_map(|state| state.terminated.as_ref());
-    container.name == LINK_CONFIG && ended.is_some_and(|ended| ended.exit_code == code)
+    states.into_iter().flatten().find_map(|state| state.terminated.as_ref())
+}
+
+fn is_running(container: &ContainerStatus) -> bool {
+    container.state.as_ref().is_some_and(|state| state.running.is_some())
 }
 
 /// Whether a container that prepares is through with it, however often it ended before.
@@ -118,8 +133,7 @@ pub(crate) fn awaited(pod: &Pod) -> String {
     if let Some(text) = unplaced(pod) {
         return text;
     }
-    let state = questdb(pod).and_then(|found| found.state.as_ref());
-    if state.is_some_and(|state| state.running.is_some()) {
+    if questdb(pod).is_some_and(is_running) {
         return "QuestDB has started and does not answer its probes yet".to_owned();
     }
     "waiting for QuestDB to start".to_owned()
@@ -135,18 +149,29 @@ pub(crate) fn look_at_former(pod: &Pod, container: &str) -> String {
 /// The first container that waits for a reason of its own, those that prepare first; and how it ended before that.
 fn first_waiting(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
+    let is_over = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
+    // One beside QuestDB may end again and again for no other reason than that QuestDB does not answer yet.
+    let starts = questdb(pod).is_some_and(|found| is_running(found) && !found.ready);
     let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let mut waiting = all.filter_map(|container| {
-        let reason = waiting_for(container)?;
-        (reason != "PodInitializing").then_some((container, reason))
+        let again = || (!is_over && is_started_again(container)).then_some(BACK_OFF);
+        let reason = waiting_for(container).or_else(again)?;
+        let is_told = reason != "PodInitializing" && !(starts && reason == BACK_OFF);
+        is_told.then_some((container, reason))
     });
     let (container, reason) = waiting.next()?;
-    let ended = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
-    let ended = ended.map(|ended| {
+    let ended = ended(container).map(|ended| {
         let look = look_at_former(pod, &container.name);
         format!("; it ended with exit code {}: {look}", ended.exit_code)
     });
     Some(format!("container {} waits: {reason}{}", container.name, ended.unwrap_or_default()))
+}
+
+/// Whether a container has ended and is to be started again. Its kubelet says so for a moment before it says that the container waits for
+/// that, each time anew: here it is the same.
+fn is_started_again(container: &ContainerStatus) -> bool {
+    let has_ended = container.state.as_ref().is_some_and(|state| state.terminated.is_some());
+    has_ended && !(prepares(container) && is_through(container))
 }
 
 #[cfg(test)]
@@ -255,6 +280,70 @@ mod tests {
             } });
             let pod: Pod = serde_json::from_value(pod).unwrap();
             assert_eq!(awaited(&pod), expected);
+        }
+    }
+
+    /// What is said of a pod with another container beside QuestDB, whose states these are, from one look to the next.
+    fn said_beside(ready: bool, phase: &str, turns: &[(Value, Option<Value>)]) -> Vec<String> {
+        let said = turns.iter().map(|turn| {
+            let mut all = container("questdb", Some((json!({ "running": {} }), None))).unwrap();
+            all[0]["ready"] = ready.into();
+            let other = container("shipper", Some(turn.clone())).unwrap();
+            all.as_array_mut().unwrap().extend(other.as_array().unwrap().clone());
+            let pod = json!({ "metadata": { "name": "trades-0", "namespace": "data" }, "status": {
+                "phase": phase,
+                "conditions": [{ "type": "PodScheduled", "status": "True" }],
+                "containerStatuses": all,
+            } });
+            awaited(&serde_json::from_value(pod).unwrap())
+        });
+        let mut said: Vec<String> = said.collect();
+        said.dedup();
+        said
+    }
+
+    #[test]
+    fn of_a_container_beside_questdb_that_ends_again_and_again_the_same_is_said_each_time() {
+        let back_off = |time: &str| {
+            let message = format!("back-off {time} restarting failed container=shipper");
+            json!({ "waiting": { "reason": "CrashLoopBackOff", "message": message } })
+        };
+        let ended = |second: u8| {
+            let at = format!("2026-01-01T00:00:{second:02}Z");
+            json!({ "terminated": { "exitCode": 1, "finishedAt": at } })
+        };
+        let running = json!({ "running": {} });
+        let turns = [
+            (ended(1), None),
+            (back_off("10s"), Some(ended(1))),
+            (ended(12), Some(ended(1))),
+            (back_off("20s"), Some(ended(12))),
+        ];
+        let told = "container shipper waits: CrashLoopBackOff; it ended with exit code 1: \
+                    kubectl -n data logs --previous trades-0 --container shipper";
+        assert_eq!(said_beside(true, "Running", &turns), [told]);
+        // While QuestDB itself does not answer yet, nobody waits for the other one.
+        let turns = [&turns[..], &[(running, Some(ended(12)))]].concat();
+        let starts = "QuestDB has started and does not answer its probes yet";
+        assert_eq!(said_beside(false, "Running", &turns), [starts]);
+        let not_pulled = (json!({ "waiting": { "reason": "ErrImagePull" } }), None);
+        assert_eq!(said_beside(false, "Running", &[not_pulled]), ["container shipper waits: ErrImagePull"]);
+        let over = said_beside(true, "Failed", &turns[..1]);
+        assert!(!over[0].contains("waits"), "nothing of it is started again: {over:?}");
+    }
+
+    #[test]
+    fn what_prepares_and_is_through_is_not_started_again() {
+        for (name, code, expected) in [
+            (LINK_CONFIG, 0, false),
+            (LINK_CONFIG, 1, true),
+            (RESTORE, 0, false),
+            (QUESTDB, 0, true),
+            ("shipper", 0, true),
+        ] {
+            let all = container(name, Some((json!({ "terminated": { "exitCode": code } }), None))).unwrap();
+            let container: ContainerStatus = serde_json::from_value(all[0].clone()).unwrap();
+            assert_eq!(is_started_again(&container), expected, "{name} {code}");
         }
     }
 }
