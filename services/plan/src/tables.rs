@@ -7,12 +7,18 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use resources::names::condition;
 use resources::{QuestDB, QuestDBStatus};
 
 use crate::Goal;
 use crate::report::{Outcome, TABLES_SUSPENDED};
+
+/// How what is told of them begins, and what stands around since when: the last report is read by that.
+const BEGIN: &str = "tables ";
+const SINCE: &str = " are suspended, which is known since ";
+const EFFECT: &str = ": QuestDB goes on";
+/// The beginning where something else is the reason for which a database needs somebody, and is told before.
+const BESIDE: &str = "; tables ";
 
 /// Those of one QuestDB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,9 +39,9 @@ impl SuspendedTables {
     fn words(&self, since: Timestamp) -> String {
         let more = if self.more == 0 { String::new() } else { format!(" and {} more", self.more) };
         format!(
-            "tables {}{more} are suspended, which is known since {since:.0}: QuestDB goes on to take rows for them, none of those can \
-             be seen, and the disk fills. SELECT * FROM wal_tables() says why (errorTag, errorMessage); once that is put right, ALTER \
-             TABLE <table> RESUME WAL has QuestDB go on with each",
+            "{BEGIN}{}{more}{SINCE}{since:.0}{EFFECT} to take rows for them, none of those can be seen, and the disk fills. SELECT * FROM \
+             wal_tables() says why (errorTag, errorMessage); once that is put right, ALTER TABLE <table> RESUME WAL has QuestDB go on with \
+             each",
             self.names.join(", ")
         )
     }
@@ -54,23 +60,42 @@ pub(crate) fn told(status: &QuestDBStatus, outcome: &Outcome<'_>, now: Timestamp
     let (said, observed) = (said(status), outcome.observed);
     let Some(tables) = &observed.suspended_tables else {
         let of_it = said.filter(|said| is_of(said, observed.children.pod.as_deref()));
-        return of_it.map(|said| said.message.clone());
+        return of_it.map(|said| said.words);
     };
-    // As the condition has it: whoever looks again says the same.
-    let since = said.map_or(now, |said| said.last_transition_time.0);
+    // As it was told: whoever looks again says the same.
+    let since = said.map_or(now, |said| said.since);
     (!tables.is_empty()).then(|| tables.words(since))
 }
 
-fn said(status: &QuestDBStatus) -> Option<&Condition> {
+/// The same as it stands behind what else is told.
+pub(crate) fn told_beside(status: &QuestDBStatus, outcome: &Outcome<'_>, now: Timestamp) -> Option<String> {
+    let words = told(status, outcome, now)?;
+    Some(format!("{BESIDE}{}", words.strip_prefix(BEGIN)?))
+}
+
+/// What the last report says of tables.
+struct Said {
+    words: String,
+    since: Timestamp,
+}
+
+fn said(status: &QuestDBStatus) -> Option<Said> {
     let mut conditions = status.conditions.iter();
-    let said = conditions.find(|found| found.type_ == condition::DEGRADED)?;
-    (said.status == "True" && said.reason == TABLES_SUSPENDED).then_some(said)
+    let found = conditions.find(|found| found.type_ == condition::DEGRADED && found.status == "True")?;
+    let (before, rest) = found.message.rsplit_once(SINCE)?;
+    let names = if found.reason == TABLES_SUSPENDED {
+        before.strip_prefix(BEGIN)?
+    } else {
+        before.rsplit_once(BESIDE)?.1
+    };
+    let since = rest.split_once(EFFECT)?.0.parse().ok()?;
+    Some(Said { words: format!("{BEGIN}{names}{SINCE}{rest}"), since })
 }
 
 /// Whether it was said since this pod was made.
-fn is_of(said: &Condition, pod: Option<&Pod>) -> bool {
+fn is_of(said: &Said, pod: Option<&Pod>) -> bool {
     let made = pod.and_then(|pod| pod.metadata.creation_timestamp.as_ref());
-    made.is_some_and(|made| made.0 <= said.last_transition_time.0)
+    made.is_some_and(|made| made.0 <= said.since)
 }
 
 #[cfg(test)]

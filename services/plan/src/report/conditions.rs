@@ -9,7 +9,7 @@ use resources::{QuestDB, QuestDBStatus};
 use super::{Outcome, last_copy, moving, name, reach, references, resizing, upgrade};
 use crate::few::few;
 use crate::planner::other_than_asked_for;
-use crate::{Elsewhere, Goal, Part, State};
+use crate::{Elsewhere, Goal, Part, State, tables};
 
 /// Status, reason, message.
 pub(crate) type Word = (&'static str, String, String);
@@ -264,9 +264,11 @@ fn degraded(status: &QuestDBStatus, outcome: &Outcome<'_>, now: Timestamp) -> Wo
     let Some((part, text)) = outcome.first_broken().or_else(|| outcome.first_refused()) else {
         return moving::beside(status, outcome, now);
     };
-    // That nobody comes in with what the Secret has nothing else says.
-    let locked_out = outcome.plan.locked_out.as_ref().map_or_else(String::new, |text| format!("; {text}"));
-    yes(&cause(outcome, part), &format!("{part}: {text}{locked_out}"))
+    // That nobody comes in with what the Secret has nothing else says, nor that nobody sees what some tables take.
+    let locked_out = outcome.plan.locked_out.as_ref().map(|text| format!("; {text}"));
+    let tables = tables::told_beside(status, outcome, now);
+    let others = [locked_out, tables].map(Option::unwrap_or_default).concat();
+    yes(&cause(outcome, part), &format!("{part}: {text}{others}"))
 }
 
 fn conflict(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {

@@ -14,7 +14,7 @@ use crate::{Goal, Part, State, tables};
 pub(crate) const TABLES_SUSPENDED: &str = "TablesSuspended";
 
 /// Whether what is said now has been so since before, where its status has: what becomes of a machine whose Node is closed hangs on
-/// since when that is told, whatever else was wrong before, and so does of which QuestDB it was said that it has suspended tables.
+/// since when that is told, whatever else was wrong before; and since when nothing but tables needs anybody is for people to read.
 pub(super) fn goes_on(before: &str, now: &str) -> bool {
     [NODE_CLOSED, TABLES_SUSPENDED].iter().all(|reason| (before == *reason) == (now == *reason))
 }

@@ -90,7 +90,7 @@ fn what_was_told_of_the_tables_of_one_questdb_is_not_told_of_the_next_one_or_of_
 }
 
 #[test]
-fn what_does_not_heal_by_itself_is_told_before_tables() {
+fn what_does_not_heal_by_itself_is_told_before_tables_and_hides_none() {
     let failure = Failure {
         part: Part::Config,
         message: "refused".to_owned(),
@@ -103,9 +103,29 @@ fn what_does_not_heal_by_itself_is_told_before_tables() {
     let known = tables(&["trades"]);
     let other = told(&world, Some(&known), &failed);
     assert_eq!(degraded(&other).reason, "Config");
-    world.resource.status = Some(other);
-    let again = told(&world, Some(&known), &Applied::default());
-    assert_eq!(degraded(&again).reason, "TablesSuspended");
-    assert_ne!(degraded(&again).last_transition_time, degraded(&said).last_transition_time);
-    assert!(degraded(&again).message.contains("since 1970-01-01T02:00:00Z:"), "as the condition has it");
+    // What people are to do about them stands behind it, and stays until QuestDB says otherwise or its pod goes.
+    let behind = format!("config: refused; {}", degraded(&said).message);
+    assert_eq!(degraded(&other).message, behind);
+    world.resource.status = Some(other.clone());
+    assert!(tells_of_tables(&world.resource));
+    world.now += HOUR;
+    for tables in [None, Some(&known)] {
+        assert_eq!(told(&world, tables, &failed), other, "{tables:?}");
+    }
+    let more = told(&world, Some(&tables(&["quotes", "trades"])), &failed);
+    let names =
+        "config: refused; tables quotes, trades are suspended, which is known since 1970-01-01T01:00:00Z:";
+    assert!(degraded(&more).message.starts_with(names), "{}", degraded(&more).message);
+    let bare = "config: refused";
+    assert_eq!(degraded(&told(&world, Some(&tables(&[])), &failed)).message, bare);
+    let mut replaced = world.clone();
+    let pod = Arc::make_mut(replaced.children.pod.as_mut().unwrap());
+    pod.metadata.creation_timestamp = Some(Time(replaced.now));
+    assert_eq!(degraded(&told(&replaced, None, &failed)).message, bare);
+    for tables in [None, Some(&known)] {
+        let again = told(&world, tables, &Applied::default());
+        assert_eq!(degraded(&again).reason, "TablesSuspended");
+        assert_ne!(degraded(&again).last_transition_time, degraded(&said).last_transition_time);
+        assert_eq!(degraded(&again).message, degraded(&said).message, "they are since then");
+    }
 }
