@@ -36,7 +36,7 @@ pub(crate) async fn observe(
     if let Some(look) = look
         && observed.is_ok()
     {
-        look.done();
+        look.done(plan::is_suspended(resource));
     }
     observed
 }

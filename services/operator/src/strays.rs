@@ -108,9 +108,10 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// What is missing was looked for.
-    pub(crate) fn done(mut self) {
-        self.is_done = true;
+    /// What is missing was looked for. While nothing is done for a resource, what is lost is not put right: it is looked for until the pass
+    /// that does.
+    pub(crate) fn done(mut self, is_suspended: bool) {
+        self.is_done = !(is_suspended && self.strays.has_lost(&self.resource));
     }
 }
 
@@ -308,20 +309,37 @@ mod tests {
         let (strays, one) = (Strays::default(), ObjectRef::<QuestDB>::new("a").within("n"));
         // The first look of all, or one after it that came to nothing.
         drop(strays.look(one.clone()));
-        strays.look(one.clone()).done();
+        strays.look(one.clone()).done(false);
         assert!(!strays.has_lost(&one), "it may never have been there");
         strays.suspect(&one);
         drop(strays.look(one.clone()));
-        strays.look(one.clone()).done();
+        strays.look(one.clone()).done(false);
         // A list ends meanwhile, after which everything is looked for once more.
         strays.forget_all();
         assert!(strays.has_lost(&one) && strays.suspected(&one) == Some(true));
-        strays.look(one.clone()).done();
+        strays.look(one.clone()).done(false);
         strays.rests(&one);
         assert!(!strays.has_lost(&one), "the pass of that look has put it right");
         strays.suspect(&one);
         strays.rests(&one);
         assert!(strays.has_lost(&one) && strays.suspected(&one) == Some(true), "it left meanwhile");
+    }
+
+    #[test]
+    fn what_is_lost_while_nothing_is_done_is_lost_when_something_is_done_again() {
+        let (strays, one) = (Strays::default(), ObjectRef::<QuestDB>::new("a").within("n"));
+        let looks = || strays.suspected(&one) == Some(true);
+        strays.look(one.clone()).done(true);
+        assert!(!looks(), "nothing that anybody saw is lost");
+        strays.suspect(&one);
+        for _ in 0..3 {
+            strays.look(one.clone()).done(true);
+            assert!(looks() && strays.has_lost(&one));
+        }
+        strays.look(one.clone()).done(false);
+        assert!(strays.has_lost(&one) && !looks(), "it is being put right");
+        strays.rests(&one);
+        assert!(!strays.has_lost(&one));
     }
 
     #[test]
@@ -352,11 +370,11 @@ mod tests {
         assert_eq!(strays.suspected(&one), Some(false));
         drop(look);
         assert_eq!(strays.suspected(&one), Some(true));
-        strays.look(one.clone()).done();
+        strays.look(one.clone()).done(false);
         assert_eq!(strays.suspected(&one), Some(false));
         let look = strays.look(one.clone());
         strays.suspect(&one);
-        look.done();
+        look.done(false);
         assert_eq!(strays.suspected(&one), Some(true), "something left a watch meanwhile");
     }
 }
