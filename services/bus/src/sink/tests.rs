@@ -50,10 +50,7 @@ impl Sink for Memory {
 async fn filled() -> (MockCluster<'static, DefaultProducerContext>, Settings) {
     let cluster = MockCluster::new(1).unwrap();
     cluster.create_topic(TOPIC, PARTITIONS, 1).unwrap();
-    let mut connection = Connection::new(cluster.bootstrap_servers(), "test");
-    // Nobody is taken for gone while the machine stands still: who shares with whom is looked at.
-    connection.properties.push(("session.timeout.ms".to_owned(), "45000".to_owned()));
-    let settings = Settings::new(connection, TOPIC, "g");
+    let settings = Settings::new(Connection::new(cluster.bootstrap_servers(), "test"), TOPIC, "g");
     let producer = Producer::new(&settings.connection).unwrap();
     for number in 0..RECORDS {
         let key = format!("key-{number}");
