@@ -147,8 +147,16 @@ impl Part {
     }
 
     /// Whether it is of the way to another machine or version.
-    pub(crate) const fn leads_elsewhere(self) -> bool {
+    const fn leads_elsewhere(self) -> bool {
         matches!(self, Self::Upgrade | Self::Candidate | Self::Former)
+    }
+
+    /// Whether what is under way of it may wait for the other, without which a database serves: for a machine that is not to be had, or not
+    /// to be ended, others of the same way do, and so does the start of QuestDB. A restart is put off that needs the next machine, a pod
+    /// finds no place on one that is to be left, and a former one keeps pod and disk.
+    pub(crate) const fn may_wait_for(self, other: Self) -> bool {
+        let starts = matches!(self, Self::Credentials | Self::Attachment | Self::Pod);
+        other.leads_elsewhere() && (self.leads_elsewhere() || starts)
     }
 
     /// Whether a failure of `other` holds this part back: it is the same, or needed on some way.

@@ -28,6 +28,14 @@ const KEYS: [&str; 4] = [
     names::secret::HTTP_PASSWORD,
 ];
 
+/// What is said of credentials that wait for a key.
+const AWAIT_KEY: &str = "a key is being drawn first";
+
+/// Whether a plan says so.
+pub(crate) fn await_key(plan: &Plan) -> bool {
+    matches!(plan.state(Part::Credentials), Some(State::Running(text)) if text == AWAIT_KEY)
+}
+
 /// Whether a pod may be made with what is there.
 pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
     plan.problems.clone_from(&world.choice.problems);
@@ -88,16 +96,13 @@ fn take(world: &World<'_>, plan: &mut Plan) -> bool {
     let awaits_keys = world.choice.awaits_keys(world.observed);
     match &world.choice.taking {
         Taking::Nothing if awaits_keys && world.observed.children.pod.is_none() => {
-            plan.wait(Part::Credentials, "a key is being drawn first");
+            plan.wait(Part::Credentials, AWAIT_KEY);
             false
         }
         Taking::Nothing => true,
         Taking::Unread => {
-            let what = if awaits_keys {
-                "a key is being drawn first"
-            } else {
-                "the Secrets with the credentials are being read"
-            };
+            let what =
+                if awaits_keys { AWAIT_KEY } else { "the Secrets with the credentials are being read" };
             plan.wait(Part::Credentials, what);
             false
         }

@@ -47,6 +47,7 @@ use crate::report::are_copies_outdated;
 use crate::secrets::{Choice, Keyring, choose};
 use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated, upgrade};
 
+pub(crate) use credentials::await_key;
 pub use existing::disk_reported;
 pub(crate) use existing::living;
 pub(crate) use home::pinned;

@@ -249,7 +249,7 @@ fn progressing(outcome: &Outcome<'_>) -> Word {
     }
     let broken = outcome.first_broken();
     let going = match broken {
-        Some((part, _)) => outcome.first_going_beside(part),
+        Some(_) => outcome.first_going_beside(),
         None => outcome.first_going(),
     };
     match (going, broken.or_else(|| outcome.first_refused())) {

@@ -29,7 +29,7 @@ pub(crate) use moving::TABLES_SUSPENDED;
 pub use patience::{can_wait, is_reworded, only_begins};
 
 use crate::change;
-use crate::planner::is_named;
+use crate::planner::{await_key, is_named};
 use crate::{Action, Children, Goal, Kind, Led, Observed, Part, Plan, State, Step, Unseen, Validated};
 
 /// What became of a plan.
@@ -282,19 +282,23 @@ impl Outcome<'_> {
         self.first_open_of(|part| !self.is_refused(part))
     }
 
-    /// The first part that goes on although this one heals by no waiting, with its text: only without what a database serves without does
+    /// The first part that goes on although others heal by no waiting, with its text: only without what a database serves without does
     /// anything go on for it.
-    pub(crate) fn first_going_beside(&self, broken: Part) -> Option<(Part, String)> {
-        if self.validated.goal != Goal::Serve || !broken.is_beside() {
+    pub(crate) fn first_going_beside(&self) -> Option<(Part, String)> {
+        let broken: Vec<Part> = self.broken().collect();
+        if self.validated.goal != Goal::Serve || !broken.iter().all(|part| part.is_beside()) {
             return None;
         }
         let failures = &self.applied.failures;
-        let goes_on = |failure: &&Failure| !failure.lasting && !self.may_wait_for(broken, failure.part);
+        let waits = |part: Part| {
+            broken.iter().any(|broken| part.may_wait_for(*broken)) || self.awaits_denied_key(part)
+        };
+        let goes_on = |failure: &&Failure| !failure.lasting && !waits(failure.part);
         let tried_again =
             failures.iter().find(goes_on).map(|failure| (failure.part, failure.message.clone()));
         let is_held = |part: Part| {
             let failed = failures.iter().any(|failure| failure.part == part);
-            failed || self.applied.holds_back(part) || self.may_wait_for(broken, part)
+            failed || self.applied.holds_back(part) || waits(part)
         };
         let under_way = || {
             let mut progress = self.plan.progress.iter();
@@ -306,12 +310,25 @@ impl Outcome<'_> {
         tried_again.or_else(under_way)
     }
 
-    /// Whether what is under way of a part may wait for this one: for a machine that is not to be had others of the same way do, and so
-    /// does a restart that is put off while QuestDB serves.
-    fn may_wait_for(&self, broken: Part, part: Part) -> bool {
-        let serves = self.serves() || self.plan.serves_on.is_some();
-        let is_put_off = serves && matches!(part, Part::Pod | Part::Credentials);
-        broken.leads_elsewhere() && (part.leads_elsewhere() || is_put_off)
+    /// All parts that do not heal by themselves.
+    fn broken(&self) -> impl Iterator<Item = Part> {
+        let lasting = self.applied.failures.iter().filter(|failure| failure.lasting);
+        let of_plan = self.plan.progress.iter();
+        let of_plan =
+            of_plan.filter(|progress| matches!(progress.state, State::Broken(_) | State::Conflict(_)));
+        lasting.map(|failure| failure.part).chain(of_plan.map(|progress| progress.part))
+    }
+
+    /// Whether a part waits for a key that may not be handed out. One that is denied is not kept in mind as refused, so that other
+    /// credentials wait for it, and so do a restart, a pod that is to be made, and a move before there is one.
+    fn awaits_denied_key(&self, part: Part) -> bool {
+        let waits = match part {
+            Part::Credentials | Part::Pod => true,
+            Part::Candidate => self.observed.children.pod.is_none(),
+            _ => false,
+        };
+        let is_lasting = || self.applied.failure(Part::Keys).is_some_and(|failure| failure.lasting);
+        waits && !self.applied.denied.is_empty() && is_lasting() && await_key(self.plan)
     }
 
     /// The same of what stands between the database and its readiness: it serves with a disk that is still too

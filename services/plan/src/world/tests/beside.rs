@@ -1,18 +1,24 @@
 //! What a database serves without is refused: that anything else goes on is told for as long as it does.
 
+use std::mem;
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use resources::names::condition;
 use resources::{Phase, QuestDBStatus, RunState};
+use serde_json::json;
 
+use super::credentials::wishing;
+use super::kubernetes::parse;
 use super::model::World;
 use super::operations::{become_, change};
 use super::outdated::told as told_after;
 use super::reach::condition as word;
-use super::runner::ENOUGH;
+use super::runner::{ENOUGH, settle};
+use super::silent::say;
 use super::{pass, phase, serving};
 use crate::fixture::{settings, validated};
-use crate::{Failure, Part, State, plan};
+use crate::{Applied, Failure, Part, State, plan, status};
 
 const REFUSED: &str = "refused";
 
@@ -31,6 +37,11 @@ fn passes(world: &mut World, count: usize) {
         pass(world, &mut 0, None, false);
         world.tick();
     }
+}
+
+/// Somebody wants the Node empty that the database is on.
+fn cordon(world: &mut World) {
+    Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = Some(true);
 }
 
 fn wish_for_another_machine(world: &mut World) {
@@ -82,6 +93,10 @@ fn only_what_waits_for_nothing_that_is_refused_goes_on_beside_it() {
         (vec![refusal(Part::Candidate)], ("False", "NextMachine")),
         (vec![refusal(Part::SecurityGroup)], ("False", "SecurityGroup")),
         (vec![refusal(Part::Rules), refusal(Part::Config)], ("False", "Config")),
+        // The first of several is not the one that is waited for.
+        (vec![refusal(Part::Rules), refusal(Part::Former)], ("False", "Rules")),
+        (vec![refusal(Part::Rules), refusal(Part::Former), again(Part::Candidate)], ("False", "Rules")),
+        (vec![refusal(Part::Former), refusal(Part::Rules)], ("False", "FormerMachines")),
     ] {
         let what = format!("{failures:?}");
         assert_eq!(progressing(&told_after(&world, failures)), expected, "{what}");
@@ -95,7 +110,7 @@ fn only_what_waits_for_nothing_that_is_refused_goes_on_beside_it() {
 #[test]
 fn a_restart_that_waits_for_a_machine_that_is_refused_does_not_go_on() {
     let mut world = serving();
-    Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = Some(true);
+    cordon(&mut world);
     world.full.machines = vec![world.volumes[0].zone.clone()];
     change(&mut world, |spec| spec.restart_nonce = Some("again".to_owned()));
     passes(&mut world, 12);
@@ -105,4 +120,69 @@ fn a_restart_that_waits_for_a_machine_that_is_refused_does_not_go_on() {
     let told = |part| told_after(&world, vec![refusal(part)]);
     assert_eq!(progressing(&told(Part::Candidate)), ("False", "NextMachine"));
     assert_eq!(progressing(&told(Part::Rules)).0, "True", "it waits for something else");
+}
+
+/// Its Node was drained, and its next pod has no place before there is another.
+#[test]
+fn a_pod_that_waits_for_a_machine_that_is_refused_does_not_go_on() {
+    let mut world = serving();
+    cordon(&mut world);
+    world.let_go();
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    pod.spec.get_or_insert_default().node_name = None;
+    pod.status = parse(&json!({ "conditions": [{ "type": "PodScheduled", "status": "False" }] }));
+    let told = |part| told_after(&world, vec![refusal(part)]);
+    assert_eq!(progressing(&told(Part::Candidate)), ("False", "NextMachine"));
+    assert_eq!(progressing(&told(Part::Rules)).0, "True", "the next machine comes");
+}
+
+/// Nobody is left there who stops QuestDB and lets go of the disk: only the end of the machine frees both.
+#[test]
+fn what_waits_for_a_machine_that_cannot_be_ended_does_not_go_on() {
+    let mut world = serving();
+    cordon(&mut world);
+    say(&mut world, "Unknown");
+    let (silent, turn) = (SignedDuration::from_mins(5), SignedDuration::from_secs(10));
+    (world.now, world.clock) = (Timestamp::UNIX_EPOCH + silent, turn);
+    let is_told_to_stop = |world: &World| {
+        let pod = world.children.pod.as_deref();
+        pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some())
+    };
+    for _ in 0..ENOUGH {
+        if is_told_to_stop(&world) {
+            break;
+        }
+        passes(&mut world, 1);
+    }
+    assert!(is_told_to_stop(&world) && world.children.nodes.len() == 2);
+    let told = |part| told_after(&world, vec![refusal(part)]);
+    assert_eq!(progressing(&told(Part::Former)), ("False", "FormerMachines"));
+    assert_eq!(progressing(&told(Part::Rules)).0, "True", "it is ended in its time");
+}
+
+/// Of a key that is denied it is not kept in mind that it was refused.
+#[test]
+fn credentials_that_wait_for_a_key_that_is_denied_do_not_go_on() {
+    let mut world = serving();
+    wishing(&mut world, &["first"]);
+    settle(&mut world, None, false);
+    world.full.secrets = true;
+    wishing(&mut world, &["second"]);
+    for _ in 0..ENOUGH {
+        if !world.memory.refused.is_empty() {
+            break;
+        }
+        passes(&mut world, 1);
+    }
+    assert_eq!(mem::take(&mut world.memory.refused), [Part::Keys]);
+    let (wish, observed) = (validated(&world.resource), world.look());
+    let planned = plan(&world.resource, &wish, &observed, &settings());
+    for (denied, expected) in [
+        (Vec::new(), ("True", "Credentials")),
+        (vec!["nobody may create Secrets".to_owned()], ("False", "Keys")),
+    ] {
+        let applied = Applied { failures: vec![refusal(Part::Keys)], denied, ..Applied::default() };
+        let told = status(&world.resource, &wish, &observed, (&planned, &applied), world.now);
+        assert_eq!(progressing(&told), expected);
+    }
 }
