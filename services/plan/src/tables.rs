@@ -17,8 +17,9 @@ use crate::report::{Outcome, TABLES_SUSPENDED};
 const BEGIN: &str = "tables ";
 const SINCE: &str = " are suspended, which is known since ";
 const EFFECT: &str = ": QuestDB goes on";
-/// The beginning where something else is the reason for which a database needs somebody, and is told before.
-const BESIDE: &str = "; tables ";
+/// What stands before it where something else is the reason for which a database needs somebody, and is told first. With a colon, which no
+/// table has in its name.
+const BESIDE: &str = "; in QuestDB: ";
 
 /// Those of one QuestDB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,8 +70,7 @@ pub(crate) fn told(status: &QuestDBStatus, outcome: &Outcome<'_>, now: Timestamp
 
 /// The same as it stands behind what else is told.
 pub(crate) fn told_beside(status: &QuestDBStatus, outcome: &Outcome<'_>, now: Timestamp) -> Option<String> {
-    let words = told(status, outcome, now)?;
-    Some(format!("{BESIDE}{}", words.strip_prefix(BEGIN)?))
+    told(status, outcome, now).map(|words| format!("{BESIDE}{words}"))
 }
 
 /// What the last report says of tables.
@@ -82,14 +82,11 @@ struct Said {
 fn said(status: &QuestDBStatus) -> Option<Said> {
     let mut conditions = status.conditions.iter();
     let found = conditions.find(|found| found.type_ == condition::DEGRADED && found.status == "True")?;
-    let (before, rest) = found.message.rsplit_once(SINCE)?;
-    let names = if found.reason == TABLES_SUSPENDED {
-        before.strip_prefix(BEGIN)?
-    } else {
-        before.rsplit_once(BESIDE)?.1
-    };
+    let of_tables = found.reason == TABLES_SUSPENDED;
+    let words = if of_tables { found.message.as_str() } else { found.message.rsplit_once(BESIDE)?.1 };
+    let (_, rest) = words.strip_prefix(BEGIN)?.rsplit_once(SINCE)?;
     let since = rest.split_once(EFFECT)?.0.parse().ok()?;
-    Some(Said { words: format!("{BEGIN}{names}{SINCE}{rest}"), since })
+    Some(Said { words: words.to_owned(), since })
 }
 
 /// Whether it was said since this pod was made.

@@ -8,7 +8,7 @@ use resources::names::reason::{NODE_CLOSED, NOT_JOINED, NOT_READY};
 use super::Outcome;
 use super::conditions::{Word, is_known, no, yes};
 use crate::few::few;
-use crate::{Goal, Part, State, tables};
+use crate::{Goal, Part, Plan, State, tables};
 
 /// Reason of condition `Degraded` while QuestDB has suspended tables.
 pub(crate) const TABLES_SUSPENDED: &str = "TablesSuspended";
@@ -73,14 +73,19 @@ pub(super) fn moving(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Wo
 
 /// Whether anything needs attention where the database does not lack anything; `status` is the one of before.
 pub(super) fn beside(status: &QuestDBStatus, outcome: &Outcome<'_>, now: Timestamp) -> Word {
-    if let Some(text) = tables::told(status, outcome, now) {
-        return yes(TABLES_SUSPENDED, &text);
+    let Plan { locked_out, strangers, .. } = outcome.plan;
+    let with_tables = |reason, text: &str| {
+        let tables = tables::told_beside(status, outcome, now).unwrap_or_default();
+        yes(reason, &format!("{text}{tables}"))
+    };
+    if let Some(text) = locked_out {
+        return with_tables("CredentialsNotInForce", text);
     }
-    if let Some(text) = &outcome.plan.locked_out {
-        return yes("CredentialsNotInForce", text);
+    if !strangers.is_empty() {
+        return with_tables("StrangeMachine", &few(strangers, "; "));
     }
-    if outcome.plan.strangers.is_empty() {
-        return no("AsExpected", "nothing needs anybody's attention");
+    match tables::told(status, outcome, now) {
+        Some(text) => yes(TABLES_SUSPENDED, &text),
+        None => no("AsExpected", "nothing needs anybody's attention"),
     }
-    yes("StrangeMachine", &few(&outcome.plan.strangers, "; "))
 }

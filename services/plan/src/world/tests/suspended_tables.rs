@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use cloud::{Instance, InstanceId};
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use resources::names::condition;
@@ -89,8 +90,8 @@ fn what_was_told_of_the_tables_of_one_questdb_is_not_told_of_the_next_one_or_of_
     }
 }
 
-#[test]
-fn what_does_not_heal_by_itself_is_told_before_tables_and_hides_none() {
+/// A pass in which server.conf was refused.
+fn failed() -> Applied {
     let failure = Failure {
         part: Part::Config,
         message: "refused".to_owned(),
@@ -98,13 +99,18 @@ fn what_does_not_heal_by_itself_is_told_before_tables_and_hides_none() {
         outdated: None,
         overtaken: false,
     };
-    let failed = Applied { failures: vec![failure], ..Applied::default() };
+    Applied { failures: vec![failure], ..Applied::default() }
+}
+
+#[test]
+fn what_does_not_heal_by_itself_is_told_before_tables_and_hides_none() {
+    let failed = failed();
     let (mut world, said) = suspended(&["trades"]);
     let known = tables(&["trades"]);
     let other = told(&world, Some(&known), &failed);
     assert_eq!(degraded(&other).reason, "Config");
     // What people are to do about them stands behind it, and stays until QuestDB says otherwise or its pod goes.
-    let behind = format!("config: refused; {}", degraded(&said).message);
+    let behind = format!("config: refused; in QuestDB: {}", degraded(&said).message);
     assert_eq!(degraded(&other).message, behind);
     world.resource.status = Some(other.clone());
     assert!(tells_of_tables(&world.resource));
@@ -113,9 +119,9 @@ fn what_does_not_heal_by_itself_is_told_before_tables_and_hides_none() {
         assert_eq!(told(&world, tables, &failed), other, "{tables:?}");
     }
     let more = told(&world, Some(&tables(&["quotes", "trades"])), &failed);
-    let names =
-        "config: refused; tables quotes, trades are suspended, which is known since 1970-01-01T01:00:00Z:";
-    assert!(degraded(&more).message.starts_with(names), "{}", degraded(&more).message);
+    let text = &degraded(&more).message;
+    assert!(text.starts_with("config: refused; in QuestDB: tables quotes, trades are suspended, "), "{text}");
+    assert!(text.contains("since 1970-01-01T01:00:00Z:"), "{text}");
     let bare = "config: refused";
     assert_eq!(degraded(&told(&world, Some(&tables(&[])), &failed)).message, bare);
     let mut replaced = world.clone();
@@ -128,4 +134,43 @@ fn what_does_not_heal_by_itself_is_told_before_tables_and_hides_none() {
         assert_ne!(degraded(&again).last_transition_time, degraded(&said).last_transition_time);
         assert_eq!(degraded(&again).message, degraded(&said).message, "they are since then");
     }
+}
+
+/// QuestDB takes blanks and semicolons in a name, and neither colons nor commas.
+#[test]
+fn whatever_tables_are_called_the_same_is_told_of_them_each_time() {
+    let known = tables(&["; tables a", "are suspended", "which is known since then; in QuestDB"]);
+    for applied in [Applied::default(), failed()] {
+        let mut world = serving();
+        let said = told(&world, Some(&known), &applied);
+        for tables in [None, Some(&known), None] {
+            world.resource.status = Some(said.clone());
+            world.now += HOUR;
+            assert_eq!(told(&world, tables, &applied), said, "{tables:?}");
+        }
+    }
+}
+
+#[test]
+fn a_machine_that_somebody_else_launched_is_told_before_tables_and_hides_none() {
+    let (mut world, said) = suspended(&["trades"]);
+    let copied = Instance {
+        id: InstanceId::new("i-copy"),
+        private_ip: None,
+        client_token: Some("of-the-console".to_owned()),
+        ..world.instances[0].clone()
+    };
+    world.instances.push(copied);
+    let known = tables(&["trades"]);
+    let applied = Applied::default();
+    let both = told(&world, Some(&known), &applied);
+    let (reason, message) = (&degraded(&both).reason, &degraded(&both).message);
+    assert!(reason == "StrangeMachine" && message.starts_with("i-copy "), "{reason}: {message}");
+    assert!(message.ends_with(&format!("; in QuestDB: {}", degraded(&said).message)), "{message}");
+    world.resource.status = Some(both.clone());
+    for tables in [None, Some(&known)] {
+        assert_eq!(told(&world, tables, &applied), both, "{tables:?}");
+    }
+    world.instances.pop();
+    assert_eq!(degraded(&told(&world, None, &applied)).message, degraded(&said).message);
 }
