@@ -34,11 +34,7 @@ pub(crate) fn questdb(pod: &Pod) -> Option<&ContainerStatus> {
 /// How those are that prepare for it, from the same image.
 pub(crate) fn preparing(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let all = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
-    all.filter(|container| prepares(container))
-}
-
-fn prepares(container: &ContainerStatus) -> bool {
-    [RESTORE, LINK_CONFIG].contains(&container.name.as_str())
+    all.filter(|container| [RESTORE, LINK_CONFIG].contains(&container.name.as_str()))
 }
 
 /// Whether a container that prepares ended last because it refuses an empty disk.
@@ -133,10 +129,14 @@ pub(crate) fn awaited(pod: &Pod) -> String {
     if let Some(text) = unplaced(pod) {
         return text;
     }
-    if questdb(pod).is_some_and(is_running) {
-        return "QuestDB has started and does not answer its probes yet".to_owned();
-    }
-    "waiting for QuestDB to start".to_owned()
+    let Some(questdb) = questdb(pod).filter(|found| is_running(found)) else {
+        return "waiting for QuestDB to start".to_owned();
+    };
+    let mut all = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    // A pod is ready once all of them are.
+    let other = all.find(|other| questdb.ready && is_running(other) && !other.ready);
+    let who = other.map_or_else(|| "QuestDB".to_owned(), |other| format!("container {}", other.name));
+    format!("{who} has started and does not answer its probes yet")
 }
 
 /// The command that shows what a container of a pod said before it ended.
@@ -152,9 +152,11 @@ fn first_waiting(pod: &Pod) -> Option<String> {
     let is_over = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
     // One beside QuestDB may end again and again for no other reason than that QuestDB does not answer yet.
     let starts = questdb(pod).is_some_and(|found| is_running(found) && !found.ready);
-    let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    let mut waiting = all.filter_map(|container| {
-        let again = || (!is_over && is_started_again(container)).then_some(BACK_OFF);
+    let first = status.init_container_statuses.iter().flatten();
+    let first = first.map(|container| (container, !stays(pod, &container.name)));
+    let beside = status.container_statuses.iter().flatten().map(|container| (container, false));
+    let mut waiting = first.chain(beside).filter_map(|(container, comes_to_an_end)| {
+        let again = || (!is_over && is_started_again(container, comes_to_an_end)).then_some(BACK_OFF);
         let reason = waiting_for(container).or_else(again)?;
         let is_told = reason != "PodInitializing" && !(starts && reason == BACK_OFF);
         is_told.then_some((container, reason))
@@ -167,11 +169,19 @@ fn first_waiting(pod: &Pod) -> Option<String> {
     Some(format!("container {} waits: {reason}{}", container.name, ended.unwrap_or_default()))
 }
 
-/// Whether a container has ended and is to be started again. Its kubelet says so for a moment before it says that the container waits for
-/// that, each time anew: here it is the same.
-fn is_started_again(container: &ContainerStatus) -> bool {
+/// Whether a container has ended and is to be started again: each that stays, and one that is to come to an end where that was no good one.
+/// Its kubelet says so for a moment before it says that the container waits for that, each time anew: here it is the same.
+fn is_started_again(container: &ContainerStatus, comes_to_an_end: bool) -> bool {
     let has_ended = container.state.as_ref().is_some_and(|state| state.terminated.is_some());
-    has_ended && !(prepares(container) && is_through(container))
+    has_ended && !(comes_to_an_end && is_through(container))
+}
+
+/// Whether a container that is started before QuestDB's stays beside it. Who adds containers to every pod of a cluster adds some that do,
+/// and others that come to an end, as ours that prepare do.
+fn stays(pod: &Pod, container: &str) -> bool {
+    let mut first = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
+    let found = first.find(|found| found.name == container);
+    found.is_some_and(|found| found.restart_policy.as_deref() == Some("Always"))
 }
 
 #[cfg(test)]
@@ -326,6 +336,8 @@ mod tests {
         let turns = [&turns[..], &[(running, Some(ended(12)))]].concat();
         let starts = "QuestDB has started and does not answer its probes yet";
         assert_eq!(said_beside(false, "Running", &turns), [starts]);
+        let other = "container shipper has started and does not answer its probes yet";
+        assert_eq!(said_beside(true, "Running", &turns[4..]), [other]);
         let not_pulled = (json!({ "waiting": { "reason": "ErrImagePull" } }), None);
         assert_eq!(said_beside(false, "Running", &[not_pulled]), ["container shipper waits: ErrImagePull"]);
         let over = said_beside(true, "Failed", &turns[..1]);
@@ -333,17 +345,29 @@ mod tests {
     }
 
     #[test]
-    fn what_prepares_and_is_through_is_not_started_again() {
+    fn what_comes_to_an_end_before_questdb_is_started_again_only_where_that_was_no_good_one() {
+        // One of ours, and two that others have added, of which one stays.
+        let spec = json!({ "containers": [], "initContainers": [
+            { "name": LINK_CONFIG }, { "name": "mesh-init" }, { "name": "mesh", "restartPolicy": "Always" },
+        ] });
+        let begins = (json!({ "waiting": { "reason": "PodInitializing" } }), None);
         for (name, code, expected) in [
             (LINK_CONFIG, 0, false),
             (LINK_CONFIG, 1, true),
-            (RESTORE, 0, false),
-            (QUESTDB, 0, true),
-            ("shipper", 0, true),
+            ("mesh-init", 0, false),
+            ("mesh-init", 1, true),
+            ("mesh", 0, true),
         ] {
-            let all = container(name, Some((json!({ "terminated": { "exitCode": code } }), None))).unwrap();
-            let container: ContainerStatus = serde_json::from_value(all[0].clone()).unwrap();
-            assert_eq!(is_started_again(&container), expected, "{name} {code}");
+            let ended = (json!({ "terminated": { "exitCode": code } }), None);
+            let pod = json!({ "spec": spec, "status": {
+                "conditions": [{ "type": "PodScheduled", "status": "True" }],
+                "initContainerStatuses": container(name, Some(ended)),
+                "containerStatuses": container(QUESTDB, Some(begins.clone())),
+            } });
+            let said = awaited(&serde_json::from_value(pod).unwrap());
+            let told = format!("container {name} waits: CrashLoopBackOff; it ended with exit code {code}: ");
+            assert_eq!(said.starts_with(&told), expected, "{said}");
+            assert!(expected || said == "waiting for QuestDB to start", "{said}");
         }
     }
 }
