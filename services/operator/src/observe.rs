@@ -70,7 +70,7 @@ async fn everything(
         Box::pin(strays::find(context, resource, validated, &mut observed)).await?;
     }
     given::look(context, resource, validated, &mut observed).await?;
-    observed.listed_keys = Box::pin(keys::listed(context, resource, validated, &observed)).await;
+    observed.listed_keys = keys::listed(context, resource, validated, &observed).await;
     observed.suspended_tables = tables::suspended(context, resource, validated, &observed);
     observed.children.copies_unseen = context.side.unseen(&subject.namespace);
     if observed.children.copies_unseen.is_none() {

@@ -33,7 +33,7 @@ pub(super) async fn listed(
     if let Some(pod) = pod.and_then(|pod| pod.metadata.uid.as_deref())
         && lists.is_to_ask(&subject.uid, pod, Instant::now())
     {
-        let answer = ask(context, subject, pod).await.unwrap_or_else(|error| {
+        let answer = Box::pin(ask(context, subject, pod)).await.unwrap_or_else(|error| {
             let error = runtime::telemetry::chain(&error);
             tracing::warn!(error, "it is not known which keys of server.conf QuestDB knows");
             None
