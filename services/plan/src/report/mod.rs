@@ -285,7 +285,7 @@ impl Outcome<'_> {
     /// The first part that goes on although others heal by no waiting, with its text: only without what a database serves without does
     /// anything go on for it.
     pub(crate) fn first_going_beside(&self) -> Option<(Part, String)> {
-        let broken: Vec<Part> = self.broken().collect();
+        let broken: Vec<Part> = self.broken().map(|(part, _)| part).collect();
         if self.validated.goal != Goal::Serve || !broken.iter().all(|part| part.is_beside()) {
             return None;
         }
@@ -310,13 +310,14 @@ impl Outcome<'_> {
         tried_again.or_else(under_way)
     }
 
-    /// All parts that do not heal by themselves.
-    fn broken(&self) -> impl Iterator<Item = Part> {
+    /// All parts that do not heal by themselves, each with its text.
+    fn broken(&self) -> impl Iterator<Item = (Part, &str)> {
         let lasting = self.applied.failures.iter().filter(|failure| failure.lasting);
-        let of_plan = self.plan.progress.iter();
-        let of_plan =
-            of_plan.filter(|progress| matches!(progress.state, State::Broken(_) | State::Conflict(_)));
-        lasting.map(|failure| failure.part).chain(of_plan.map(|progress| progress.part))
+        let of_plan = self.plan.progress.iter().filter_map(|progress| match &progress.state {
+            State::Broken(text) | State::Conflict(text) => Some((progress.part, text.as_str())),
+            State::Done | State::Pending | State::Running(_) | State::Refused(_) => None,
+        });
+        lasting.map(|failure| (failure.part, failure.message.as_str())).chain(of_plan)
     }
 
     /// Whether a part waits for a key that may not be handed out. One that is denied is not kept in mind as refused, so that other
@@ -366,16 +367,7 @@ impl Outcome<'_> {
     }
 
     fn first_broken_of(&self, counts: impl Fn(Part) -> bool) -> Option<(Part, String)> {
-        let mut failures = self.applied.failures.iter();
-        let lasting = failures.find(|failure| failure.lasting && counts(failure.part));
-        let of_plan = || {
-            let mut progress = self.plan.progress.iter().filter(|progress| counts(progress.part));
-            progress.find_map(|progress| match &progress.state {
-                State::Broken(text) | State::Conflict(text) => Some((progress.part, text.clone())),
-                State::Done | State::Pending | State::Running(_) | State::Refused(_) => None,
-            })
-        };
-        lasting.map(|failure| (failure.part, failure.message.clone())).or_else(of_plan)
+        self.broken().find(|(part, _)| counts(*part)).map(|(part, text)| (part, text.to_owned()))
     }
 
     pub(crate) fn first_refused(&self) -> Option<(Part, String)> {
