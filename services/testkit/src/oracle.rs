@@ -77,8 +77,8 @@ impl Oracle<'_> {
     /// With everything that does not hold.
     pub async fn check(&self, ledger: &Ledger, letters: &[&str]) -> anyhow::Result<()> {
         ensure!(ledger.changes() > 0, "nothing was accepted: there is nothing to prove");
-        self.witnessed().await?;
         let before = self.versions().await?;
+        self.witnessed(&before).await;
         let mut wrong = self.kept(ledger).await?;
         wrong.extend(crate::audit::wrong(self.database).await?);
         wrong.extend(self.watched.wrong());
@@ -98,24 +98,21 @@ impl Oracle<'_> {
         Ok(())
     }
 
-    /// Waits until the witness has seen what the API server has now, and so says of all of it what went wrong: whoever
-    /// carries an event to Postgres may be quicker.
-    async fn witnessed(&self) -> anyhow::Result<()> {
-        let api: Api<QuestDB> = Api::namespaced(self.client.clone(), self.namespace);
-        let there = api.list_metadata(&ListParams::default()).await.context("listing resources")?.items;
+    /// Waits until the witness has seen these versions, and so says of all of them what went wrong: whoever carries an
+    /// event to Postgres may be quicker.
+    async fn witnessed(&self, versions: &BTreeMap<String, String>) {
         eventually(WITNESS, "the witness to have seen what there is", async || {
-            there.iter().all(|one| self.watched.has_seen(&one.metadata)).then_some(())
+            versions.iter().all(|(name, version)| self.watched.has_seen(name, version)).then_some(())
         })
         .await;
-        Ok(())
     }
 
     /// The version of each resource, as the API server has it: the witness may hear late of what was written before.
-    async fn versions(&self) -> anyhow::Result<BTreeMap<Option<String>, Option<String>>> {
+    async fn versions(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let api: Api<QuestDB> = Api::namespaced(self.client.clone(), self.namespace);
-        let resources =
-            api.list(&ListParams::default()).await.context("listing resources")?.items.into_iter();
-        Ok(resources.map(|one| (one.metadata.name, one.metadata.resource_version)).collect())
+        let there = api.list_metadata(&ListParams::default()).await.context("listing resources")?;
+        let versions = there.items.into_iter().map(|one| one.metadata);
+        Ok(versions.filter_map(|found| Some((found.name?, found.resource_version?))).collect())
     }
 
     /// Waits until everything that the ledger knows of a region is in its resources.
