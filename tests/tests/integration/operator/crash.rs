@@ -74,7 +74,7 @@ const LEAST: [Least; OPERATIONS.len()] = [
     Least { api: 8, aws: 5, kinds: 8 },
     Least { api: 8, aws: 3, kinds: 6 },
     // Seven were seen: of its statuses some are kept back until there is more to say.
-    Least { api: 6, aws: 3, kinds: 5 },
+    Least { api: 7, aws: 3, kinds: 5 },
     Least { api: 8, aws: 5, kinds: 9 },
 ];
 
