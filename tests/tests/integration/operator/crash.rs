@@ -7,6 +7,8 @@
 //! so-many-th, in one life, from one on that is drawn, so that a few runs meet them all; the first step of each kind is met by each
 //! run. Of the lives that are led less often (`rare`) one is drawn, and led for the writes to the API server alone: all of them at
 //! once are more than a small machine bears beside other tests.
+//!
+//! In the same lives two operators lead at once, from the first moment to the last, and nothing else is different.
 
 mod life;
 mod origin;
@@ -150,6 +152,11 @@ async fn a_death_after_any_write_to_aws_is_made_good() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_status_that_is_lost_at_a_death_after_any_write_is_made_good() {
     die_everywhere(Place::Api, true, sweep::all_or_none(rare::all())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_that_lead_at_once_do_no_harm_in_any_operation() {
+    join_all(roads(sweep::all_or_one(rare::all())).iter().map(sweep::never_alone)).await;
 }
 
 async fn die_everywhere(place: Place, wiped: bool, rare: Vec<Road>) {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cloud::{VolumeId, key};
+use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -38,6 +39,8 @@ const EARLIER: &str = "clock-202601010100";
 const LASTING: [&str; 2] = ["databaseId", "instruction"];
 /// How many passes over databases have ended.
 const PASSES: &str = "controller_runtime_reconcile_time_seconds_count";
+/// How many steps were carried out.
+const STEPS: &str = "slipway_operator_steps_total";
 /// How many passes there are now.
 const WORKERS: &str = "controller_runtime_active_workers";
 
@@ -108,6 +111,8 @@ pub(super) enum Death {
     At { place: Place, first: u32, apart: u32 },
     /// In one turn, right after the first step of each kind.
     OfEachKind(usize),
+    /// Never, and another one leads beside it all the while.
+    NeverAlone,
 }
 
 /// A place where operators die one after the other.
@@ -138,14 +143,19 @@ pub(super) async fn lead(road: &Road, (death, wiped): (Death, bool)) -> Vec<usiz
     let (spots, deaths) = (spots(&subject.name, &road.turns, death), 0);
     let apart = match death {
         Death::At { apart, .. } => Some(apart),
-        Death::OfEachKind(_) => None,
+        Death::OfEachKind(_) | Death::NeverAlone => None,
     };
     let (mut password, mut disk, mut copies) = (None, origin.disk.clone(), 0);
-    let (lease, identity) = (subject.rig.lease().await, None);
-    let access = (subject.rig.rights(&lease).await, lease);
+    let leaders = if matches!(death, Death::NeverAlone) { 2 } else { 1 };
+    let mut access = Vec::new();
+    for _ in 0..leaders {
+        let lease = subject.rig.lease().await;
+        access.push((subject.rig.rights(&lease).await, lease));
+    }
+    let identity = None;
     let mut life = Life {
         road,
-        operator: None,
+        operators: Vec::new(),
         access,
         subject,
         identity,
@@ -192,7 +202,7 @@ fn spots(name: &str, turns: &[Turn], death: Death) -> Vec<Vec<Spot>> {
                 let beginning = format!("{position}:");
                 vec![Spot::new(Failpoint::abort_at_each("operator.kind", &beginning, &folder).unwrap())]
             }
-            Death::OfEachKind(_) => Vec::new(),
+            Death::OfEachKind(_) | Death::NeverAlone => Vec::new(),
         }
     };
     turns.iter().enumerate().map(spots).collect()
@@ -200,9 +210,9 @@ fn spots(name: &str, turns: &[Turn], death: Death) -> Vec<Vec<Spot>> {
 
 struct Life<'a> {
     road: &'a Road,
-    operator: Option<Spawned>,
-    /// The way of all operators to the API server, and where their Lease is.
-    access: (PathBuf, String),
+    operators: Vec<Spawned>,
+    /// For each that leads at a time: the way to the API server, and where the Lease is for which nobody else competes.
+    access: Vec<(PathBuf, String)>,
     subject: Subject,
     /// The database that a resource stands for which was made by hand.
     identity: Option<String>,
@@ -217,14 +227,10 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
-    /// Another operator, which dies from this turn on where the next one is to die. It need not wait for the end of the Lease of
-    /// the one before it: there is none any more.
+    /// Other operators, which die from this turn on where the next one is to die. They need not wait for the end of the Leases of
+    /// those before them: there are none any more.
     async fn start(&mut self, number: usize) {
-        let (rig, (kubeconfig, lease)) = (&self.subject.rig, &self.access);
-        let leases: Api<Lease> = Api::namespaced(rig.admin.clone(), lease);
-        if leases.get_opt(names::OPERATOR).await.unwrap().is_some() {
-            leases.delete(names::OPERATOR, &DeleteParams::default()).await.unwrap();
-        }
+        let rig = &self.subject.rig;
         let versions = [domain::catalogue::DEFAULT_VERSION, OTHER_VERSION, BROKEN_VERSION].join(",");
         let more = [
             ("SLIPWAY_RESYNC", "1s"),
@@ -236,7 +242,22 @@ impl Life<'_> {
         let until = anew.position(|turn| matches!(turn.act, Act::Make(_)));
         let until = until.map_or(self.spots.len(), |more| number + 1 + more);
         let places: Vec<_> = self.spots[number..until].iter().flatten().map(|spot| &spot.next).collect();
-        self.operator = Some(rig.spawn((lease, kubeconfig), &places, &more));
+        for (kubeconfig, lease) in &self.access {
+            let leases: Api<Lease> = Api::namespaced(rig.admin.clone(), lease);
+            if leases.get_opt(names::OPERATOR).await.unwrap().is_some() {
+                leases.delete(names::OPERATOR, &DeleteParams::default()).await.unwrap();
+            }
+            self.operators.push(rig.spawn((lease, kubeconfig), &places, &more));
+        }
+        if self.operators.len() > 1 {
+            // One of them alone would be quick enough to do all of it before the other leads.
+            for operator in &self.operators {
+                eventually(LONG, "all of them to lead", async || {
+                    (operator.metric("leader_election_master_status", "").await > 0.0).then_some(())
+                })
+                .await;
+            }
+        }
     }
 
     async fn carry_out(&mut self, (number, turn): (usize, &Turn), what: &str) {
@@ -297,22 +318,34 @@ impl Life<'_> {
 
     /// Whether it dies before this is carried out, or of saying so.
     async fn dies(&self, turn: &Turn, what: &str) -> bool {
-        let operator = self.operator.as_ref().unwrap();
-        let mut carried_out = None;
+        let mut carried_out: Option<Vec<f64>> = None;
         eventually(LONG, what, async || {
             if self.met() > self.deaths {
                 return Some(true);
             }
-            match carried_out {
-                Some(before) => lives_on(operator, turn.act, before).await.then_some(false),
+            match &carried_out {
+                Some(before) => self.all_live_on(turn.act, before).await.then_some(false),
                 None if self.is_carried_out(turn).await => {
-                    carried_out = Some(operator.metric(PASSES, "").await);
+                    carried_out = Some(self.passes().await);
                     None
                 }
                 None => None,
             }
         })
         .await
+    }
+
+    /// How many passes each operator has ended.
+    async fn passes(&self) -> Vec<f64> {
+        join_all(self.operators.iter().map(|operator| operator.metric(PASSES, ""))).await
+    }
+
+    async fn all_live_on(&self, act: Act, before: &[f64]) -> bool {
+        let all = self.operators.iter().zip(before);
+        join_all(all.map(|(operator, before)| lives_on(operator, act, *before)))
+            .await
+            .into_iter()
+            .all(|lives| lives)
     }
 
     async fn is_carried_out(&self, turn: &Turn) -> bool {
@@ -411,17 +444,29 @@ impl Life<'_> {
         disk
     }
 
-    /// The operator ends: by the death that it has met, if it has.
+    /// The operators end: by the death that one has met, if it has.
     async fn stop(&mut self) {
-        let operator = self.operator.take().unwrap();
-        if self.met() > self.deaths {
-            operator.dies(PATIENCE).await.unwrap();
-        } else if let Err(error) = operator.kill().await {
-            // It was quicker.
-            assert!(self.met() > self.deaths, "{error:#}");
+        if self.operators.len() > 1 {
+            self.all_worked().await;
+        }
+        for operator in std::mem::take(&mut self.operators) {
+            if self.met() > self.deaths {
+                operator.dies(PATIENCE).await.unwrap();
+            } else if let Err(error) = operator.kill().await {
+                // It was quicker.
+                assert!(self.met() > self.deaths, "{error:#}");
+            }
         }
         self.deaths = self.met();
         self.renew();
+    }
+
+    /// None of those that lead at once has only looked on.
+    async fn all_worked(&self) {
+        let steps = self.operators.iter().map(|operator| operator.metric(STEPS, r#"result="done""#));
+        let steps = join_all(steps).await;
+        println!("{}: steps of each leader {steps:?}", self.subject.name);
+        assert!(steps.iter().all(|steps| *steps > 0.0), "{}: {steps:?}", self.subject.name);
     }
 
     /// Where one died, another one dies further on.

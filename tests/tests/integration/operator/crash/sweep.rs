@@ -282,6 +282,12 @@ pub(super) async fn kinds(road: &Road) {
     join_all(lives).await;
 }
 
+/// A life of which two operators do everything, both at once.
+pub(super) async fn never_alone(road: &Road) {
+    let _room = ROOM.acquire().await.unwrap();
+    lead(road, (Death::NeverAlone, false)).await;
+}
+
 /// The lives that are led where turns have so many writes.
 fn lives(known: &mut Known, writes: &[u32]) -> Vec<(u32, Vec<usize>)> {
     let (apart, mut led) = (known.choice.apart, Vec::new());
