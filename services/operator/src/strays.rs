@@ -166,7 +166,8 @@ struct Look<'a> {
 
 impl Look<'_> {
     async fn all(&self, goal: Goal, observed: &mut Observed) -> Result<bool, Error> {
-        let found = self.pod(observed).await? | self.node(observed).await? | self.disk(observed).await?;
+        // The claim before the pod: it may be all that says whose that is.
+        let found = self.node(observed).await? | self.disk(observed).await? | self.pod(observed).await?;
         let found = found | self.controlled(&mut observed.children.stateful_set, &self.subject.name).await?;
         if goal == Goal::Serve {
             return Ok(found);
@@ -199,22 +200,18 @@ impl Look<'_> {
         Ok(missing.is_some())
     }
 
-    /// The StatefulSet's controller disowns a pod without its labels: it is known by the disk it holds.
+    /// The pod that has the name, if it is ours.
     async fn pod(&self, observed: &mut Observed) -> Result<bool, Error> {
-        if observed.children.pod.is_some() {
+        let children = &mut observed.children;
+        if children.pod.is_some() {
             return Ok(false);
         }
         let api: Api<Pod> = Api::namespaced(self.context.client.clone(), &self.subject.namespace);
-        let claim = names::claim(&self.subject.name);
-        let holds_disk = |pod: &Arc<Pod>| {
-            let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-            volumes.any(|volume| {
-                volume.persistent_volume_claim.as_ref().is_some_and(|found| found.claim_name == claim)
-            })
-        };
         let found = self.live(api, &names::pod(&self.subject.name)).await?;
-        observed.children.pod = found.filter(holds_disk);
-        Ok(observed.children.pod.is_some())
+        let claim = children.claim.as_deref();
+        let found = found.filter(|found| self.subject.holds(&found.metadata) || mounts(found, claim));
+        children.pod = found;
+        Ok(children.pod.is_some())
     }
 
     /// The Node of the machine that serves, or served last; the plan goes by its provider id.
@@ -245,16 +242,16 @@ impl Look<'_> {
     /// Disk and claim, which bear no mark: each leads to the other and to the volume in EC2.
     async fn disk(&self, observed: &mut Observed) -> Result<bool, Error> {
         let status = self.resource.status.as_ref().and_then(|status| status.volume.as_ref());
-        let volume = observed.account.volumes.first().map(|volume| volume.id.as_str());
-        let Some(volume) = volume.or_else(|| status.map(|volume| volume.id.as_str())) else {
-            return Ok(false);
-        };
-        let (disk, claim) = (names::persistent_volume(volume), names::claim(&self.subject.name));
+        let volumes = observed.account.volumes.iter().map(|volume| volume.id.as_str());
+        let volumes = volumes.chain(status.map(|volume| volume.id.as_str()));
+        let disks: Vec<String> = volumes.map(names::persistent_volume).collect();
+        let Some(disk) = disks.first() else { return Ok(false) };
+        let claim = names::claim(&self.subject.name);
         let children = &mut observed.children;
         let mut any = false;
         if children.persistent_volumes.is_empty() {
             let api: Api<PersistentVolume> = Api::all(self.context.client.clone());
-            let found = self.live(api, &disk).await?;
+            let found = self.live(api, disk).await?;
             let found = found.filter(|found| is_claimed_by(found, self.subject, &claim));
             any |= found.is_some();
             children.persistent_volumes.extend(found);
@@ -264,7 +261,8 @@ impl Look<'_> {
                 Api::namespaced(self.context.client.clone(), &self.subject.namespace);
             let found = self.live(api, &claim).await?;
             let leads = |found: &Arc<PersistentVolumeClaim>| {
-                found.spec.as_ref().is_some_and(|spec| spec.volume_name.as_ref() == Some(&disk))
+                let volume = found.spec.as_ref().and_then(|spec| spec.volume_name.as_ref());
+                volume.is_some_and(|volume| disks.contains(volume))
             };
             children.claim = found.filter(leads);
             any |= children.claim.is_some();
@@ -280,11 +278,41 @@ fn is_claimed_by(volume: &PersistentVolume, subject: &Subject, claim: &str) -> b
     })
 }
 
+/// Whether a pod has our claim. The StatefulSet's controller disowns a pod of ours without its labels: it is known by the disk that it
+/// holds. A claim that only has the name says nothing: somebody else's StatefulSet may have that of our resource, and a template for
+/// claims.
+fn mounts(pod: &Pod, ours: Option<&PersistentVolumeClaim>) -> bool {
+    let Some(ours) = ours.and_then(|claim| claim.metadata.name.as_ref()) else { return false };
+    let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes
+        .any(|volume| volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.claim_name == *ours))
+}
+
 #[cfg(test)]
 mod tests {
     use kube::runtime::watcher::Event;
 
     use super::*;
+
+    #[test]
+    fn a_pod_is_known_by_our_claim_and_not_by_the_name_of_one() {
+        let claim = |name: &str| {
+            let claim = serde_json::json!({ "metadata": { "name": name } });
+            serde_json::from_value::<PersistentVolumeClaim>(claim).unwrap()
+        };
+        let volume =
+            serde_json::json!({ "name": "data", "persistentVolumeClaim": { "claimName": "data-a-0" } });
+        let pod = |volumes: &[serde_json::Value]| {
+            let spec = serde_json::json!({ "containers": [], "volumes": volumes });
+            serde_json::from_value::<Pod>(serde_json::json!({ "spec": spec })).unwrap()
+        };
+        let other = serde_json::json!({ "name": "config", "configMap": { "name": "data-a-0" } });
+        let holds = pod(&[other.clone(), volume]);
+        assert!(mounts(&holds, Some(&claim("data-a-0"))));
+        assert!(!mounts(&holds, None), "whose claim it has nobody knows");
+        assert!(!mounts(&holds, Some(&claim("data-b-0"))));
+        assert!(!mounts(&pod(&[other]), Some(&claim("data-a-0"))) && !mounts(&Pod::default(), None));
+    }
 
     #[test]
     fn what_left_a_watch_is_suspected_until_a_look_found_nothing() {

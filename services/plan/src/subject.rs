@@ -100,15 +100,9 @@ impl Subject {
     }
 
     /// Whether an object is of this database: by its labels, or, should somebody have taken those off, because it goes with our
-    /// resource or is controlled by its StatefulSet.
+    /// resource. That a StatefulSet of our name controls it says nothing: somebody else's may have that name.
     pub fn holds(&self, object: &ObjectMeta) -> bool {
-        let mut owners = object.owner_references.iter().flatten();
-        let of_set = owners.any(|owner| {
-            owner.controller == Some(true)
-                && owner.kind == Kind::StatefulSet.as_str()
-                && owner.name == self.name
-        });
-        self.owns(object.labels.as_ref()) || goes_with(object, &self.uid) || of_set
+        self.owns(object.labels.as_ref()) || goes_with(object, &self.uid)
     }
 
     /// Whether what is to be made is there and was not seen yet, although whoever sees our objects sees it soon. A StatefulSet says
@@ -195,5 +189,25 @@ mod tests {
         };
         assert!(known(&subject.uid, true));
         assert!(!known(&subject.uid, false) && !known("other", true));
+    }
+
+    #[test]
+    fn the_pod_of_a_stateful_set_of_our_name_is_ours_only_by_its_labels() {
+        let subject = subject();
+        let pod = |database: &str| -> ObjectMeta {
+            let owner = json!({
+                "apiVersion": "apps/v1", "kind": Kind::StatefulSet.as_str(), "name": subject.name, "uid": "set",
+                "controller": true, "blockOwnerDeletion": true,
+            });
+            let mut labels = json!(subject.labels());
+            labels[names::LABEL_DATABASE] = json!(database);
+            let pod = json!({
+                "name": names::pod(&subject.name), "labels": labels, "ownerReferences": [owner],
+            });
+            serde_json::from_value(pod).unwrap()
+        };
+        assert!(subject.holds(&pod(&subject.database)));
+        assert!(!subject.holds(&pod("0192f3a4-0000-7d8e-9f00-112233445566")));
+        assert!(!subject.holds(&ObjectMeta { labels: None, ..pod(&subject.database) }));
     }
 }

@@ -1,12 +1,14 @@
 //! Other hands in our objects: one that is not ours is never taken over, and who writes a field of ours again and again is
 //! told and not fought, or, where an object is taken away as a whole, told.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use kube::Api;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
+use kube::{Api, ResourceExt as _};
 use resources::names::{self, condition};
 use serde_json::{Value, json};
 use testkit::{Spawned, eventually, unique};
@@ -68,7 +70,7 @@ fn writes(front: &Front, api: &Api<DynamicObject>, name: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_object_of_somebody_else_is_taken_over() {
-    let rig = std::sync::Arc::new(Rig::new().await);
+    let rig = Arc::new(Rig::new().await);
     let others = Others::of(&rig);
     let _operator = rig.start().await;
     let taken = join_all(OBJECTS.iter().map(|object| taken(&rig, *object))).await;
@@ -92,15 +94,20 @@ async fn taken(rig: &Rig, object: (&str, &str, &str, &str)) -> String {
     let mut plain = rig.managed(&of, 1);
     plain["spec"].as_object_mut().unwrap().remove("instruction");
     apply(&rig.as_admin(), &plain).await.unwrap();
-    let told = eventually(2 * PATIENCE, &format!("a word about {kind} {name}"), async || {
-        let status = rig.as_admin().get(&of).await.unwrap().status?;
-        let found = status.conditions.into_iter().find(|found| found.type_ == condition::DEGRADED)?;
-        (found.status == "True").then_some(found.message)
-    })
-    .await;
+    let told = conflict(rig, &of, &format!("{kind} {name}")).await;
     let now = api.get(&name).await.unwrap();
     assert_eq!(now.metadata.resource_version, theirs.metadata.resource_version, "{kind} was written");
     told
+}
+
+/// What a database says of what it needs and somebody else has.
+async fn conflict(rig: &Rig, of: &str, theirs: &str) -> String {
+    eventually(2 * PATIENCE, &format!("a word about {theirs}"), async || {
+        let status = rig.as_admin().get(of).await.unwrap().status?;
+        let found = status.conditions.into_iter().find(|found| found.type_ == condition::DEGRADED)?;
+        (found.status == "True").then_some(found.message)
+    })
+    .await
 }
 
 fn foreign_spec(kind: &str) -> Value {
@@ -118,6 +125,72 @@ fn foreign_spec(kind: &str) -> Value {
         "PodDisruptionBudget" => json!({ "minAvailable": 0, "selector": { "matchLabels": labels } }),
         _ => Value::Null,
     }
+}
+
+/// What a StatefulSet has of its own: it, its claim and its pod, which has these labels. The pod as it was made.
+async fn foreign_set(rig: &Rig, of: &str, labels: &Value) -> DynamicObject {
+    let made = async |group: &str, version: &str, kind: &str, body: Value| {
+        let api = api(rig, (group, version, kind, ""));
+        let object: DynamicObject = serde_json::from_value(body).unwrap();
+        api.create(&PostParams::default(), &object).await.unwrap()
+    };
+    let object = |version: &str, kind: &str, name: &str| {
+        let metadata = json!({ "name": name, "namespace": rig.namespace });
+        json!({ "apiVersion": version, "kind": kind, "metadata": metadata, "spec": foreign_spec(kind) })
+    };
+    let set = made("apps", "v1", "StatefulSet", object("apps/v1", "StatefulSet", of)).await;
+    let claim = names::claim(of);
+    made("", "v1", "PersistentVolumeClaim", object("v1", "PersistentVolumeClaim", &claim)).await;
+    let mut pod = object("v1", "Pod", &names::pod(of));
+    pod["metadata"]["labels"] = labels.clone();
+    pod["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": of, "uid": set.metadata.uid,
+        "controller": true, "blockOwnerDeletion": true,
+    }]);
+    pod["spec"] = json!({
+        "containers": [{ "name": "a", "image": "a" }],
+        "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }],
+    });
+    made("", "v1", "Pod", pod).await
+}
+
+/// The pod of somebody else's with these labels, beside a database of its name that was paused and has no machine any more.
+async fn beside_foreign(rig: &Arc<Rig>, labels: &Value) -> DynamicObject {
+    let mut subject = Subject::within(rig, &unique("outlived"));
+    let pod = foreign_set(rig, &subject.name, labels).await;
+    subject.wish_run_state("Running").await;
+    subject.join(1).await;
+    let told = conflict(rig, &subject.name, "the claim").await;
+    assert!(told.contains("is not ours"), "{told}");
+    subject.wish_run_state("Paused").await;
+    subject.carried_out(resources::Phase::Paused).await;
+    let (nodes, node): (Api<Node>, _) = (Api::all(rig.admin.clone()), subject.node(1));
+    eventually(PATIENCE, "the end of its Node", async || {
+        nodes.get_opt(&node).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    pod
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_of_somebody_elses_stateful_set_is_not_taken_for_that_of_a_database() {
+    let rig = Arc::new(Rig::new().await);
+    let (operator, _front) = behind(&rig).await;
+    let another = json!({
+        names::LABEL_DATABASE: uuid::Uuid::now_v7().hyphenated().to_string(),
+        names::LABEL_NAME: "another", names::LABEL_NAMESPACE: rig.namespace,
+    });
+    let labels = [json!({ "app": "theirs" }), another];
+    let before = join_all(labels.iter().map(|labels| beside_foreign(&rig, labels))).await;
+    // Something has left a watch with each Node: what may be missing of the database is looked for.
+    passes(&operator, 8.0).await;
+    let pods = api(&rig, ("", "v1", "Pod", ""));
+    for pod in before {
+        let after = pods.get_opt(&pod.name_any()).await.unwrap().map(|found| found.metadata);
+        let after = after.map(|found| (found.uid, found.resource_version));
+        assert_eq!(after, Some((pod.metadata.uid, pod.metadata.resource_version)));
+    }
+    rig.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
