@@ -62,8 +62,9 @@ pub struct Plan {
     pub copies_outdated: bool,
     /// Differences between what is asked for and what runs, by field: what this plan, or a later one, does about the spec.
     pub changes: Vec<Change>,
-    /// What people have to put right, and nothing else waits for.
-    pub problems: Vec<String>,
+    /// What stands against credentials that are given, and what is in force all the same. People have to put it right, and nothing else
+    /// waits for that.
+    pub problems: Option<String>,
     /// Routes whose host another database has: which, and what to do. Nothing else waits for that either.
     pub hosts_taken: Vec<String>,
     /// Machines with the tags of the database that nobody launched for it: which, and what to do. Nothing else waits for that.

@@ -38,7 +38,7 @@ pub(crate) fn await_key(plan: &Plan) -> bool {
 
 /// Whether a pod may be made with what is there.
 pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
-    plan.problems.clone_from(&world.choice.problems);
+    plan.problems = world.choice.refused();
     if !drawn(world, plan) {
         return false;
     }

@@ -300,12 +300,8 @@ fn denied(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
 
 /// What stands against taking over a Secret. Said once there was something to say.
 fn credentials(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
-    if !outcome.plan.problems.is_empty() {
-        let text = few(&outcome.plan.problems, "; ");
-        return Some(no(
-            "Refused",
-            &format!("{text}. What cannot be taken over leaves the last good in force"),
-        ));
+    if let Some(text) = &outcome.plan.problems {
+        return Some(no("Refused", text));
     }
     let known = is_known(status, condition::CREDENTIALS_ACCEPTED);
     let serves = outcome.validated.goal == Goal::Serve;

@@ -7,13 +7,19 @@ use resources::names;
 use super::view::{Candidate, Known, View};
 use super::written::Verdict;
 use super::{Cause, Content, Credential, Hidden, NewCredentials, Origin, Refused, Revision, Taken, started};
+use crate::few::few;
 use crate::{Observed, Part, Target, Validated};
+
+/// What is said behind what could not be taken over.
+const STAYS: &str = ". What cannot be taken over leaves the last good in force";
 
 /// What is to be done about the credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Choice {
-    /// What could not be taken over, and why.
+    /// What could not be taken over, and why: the last good stays in force.
     pub(crate) problems: Vec<String>,
+    /// Secrets that are not there, and of which nothing stays in force.
+    pub(crate) withdrawn: Vec<String>,
     /// Ids of keys that are still to be drawn, and of which the own Secret says so.
     pub(crate) draws: Vec<String>,
     /// Ids of keys that nobody asks for any more, and that may have been drawn without that having been noted.
@@ -25,6 +31,18 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
+    /// Nothing is done, and what can be said against Secrets without reading them is said.
+    fn of(view: &View<'_>) -> Self {
+        Self { problems: view.unclear(), withdrawn: view.withdrawn(), ..Self::default() }
+    }
+
+    /// What stands against what is given, and what is in force all the same.
+    pub(crate) fn refused(&self) -> Option<String> {
+        let all: Vec<&str> = self.problems.iter().chain(&self.withdrawn).map(String::as_str).collect();
+        let stays = if self.problems.is_empty() { "" } else { STAYS };
+        (!all.is_empty()).then(|| few(&all, "; ") + stays)
+    }
+
     /// Whether keys are about to be drawn: not once it was refused to hand them out, so that what ends another, and a pod, waits for
     /// none that may never come, also when it is time to ask again.
     pub(crate) fn awaits_keys(&self, observed: &Observed) -> bool {
@@ -107,7 +125,7 @@ pub(super) fn to_read(validated: &Validated, observed: &Observed) -> BTreeSet<St
 /// Chooses, from what was seen and read.
 pub(crate) fn choose(validated: &Validated, observed: &Observed) -> Choice {
     let Some(view) = View::new(validated, observed) else { return Choice::default() };
-    let mut choice = Choice { problems: view.unclear(), ..Choice::default() };
+    let mut choice = Choice::of(&view);
     let open = |credential: &Credential| !view.is_taken(*credential, &view.candidates(*credential));
     let open: Vec<Credential> = Credential::ALL.into_iter().filter(open).collect();
     let abandoned = view.abandoned();

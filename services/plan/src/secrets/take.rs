@@ -23,11 +23,12 @@ impl<'a> View<'a> {
     /// What there is for a credential, as it was read.
     fn found(&self, credential: Credential) -> Found<'a> {
         let candidates = self.candidates(credential);
-        let [candidate] = candidates.as_slice() else {
-            return if candidates.is_empty() { Found::Nothing } else { Found::Unclear(None) };
-        };
+        if candidates.is_empty() || self.is_withdrawn(credential, &candidates) {
+            return Found::Nothing;
+        }
+        let [candidate] = candidates.as_slice() else { return Found::Unclear(None) };
         if candidate.origin == Known::Absent {
-            return if credential.is_optional() { Found::Nothing } else { Found::Unclear(None) };
+            return Found::Unclear(None);
         }
         if let Some(why) = self.secrets.unreadable.get(&candidate.name) {
             return Found::Unclear(Some(format!("Secret {} could not be read: {why}", candidate.name)));
@@ -140,8 +141,8 @@ impl<'a> View<'a> {
             lines.extend(before.get(&id).map(|line| (id.clone(), line.clone())));
             unclear.insert(id);
         }
-        // Not as the Secret is: it is looked at again until that is clear.
-        (lines, self.noted.from.get(&Credential::Ilp).cloned())
+        // Noted at no version: they go with the Secret, which is looked at again until that is clear.
+        (lines, Some(Origin { version: String::new(), ..content.origin.clone() }))
     }
 
     /// A key that the operator drew, if it did.

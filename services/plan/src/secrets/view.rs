@@ -103,16 +103,23 @@ impl<'a> View<'a> {
         let noted = self.noted.from.get(&credential);
         let refused = self.noted.refused.get(&credential).map(|refused| &refused.of);
         let same = match candidates {
-            [] => refused.or(noted).is_none() && !self.is_unexplained(credential),
             [Candidate { origin: Known::At(origin), .. }] => refused.or(noted) == Some(origin),
             [Candidate { origin: Known::Nothing, .. }] => false,
-            [Candidate { origin: Known::Absent, .. }] if credential.is_optional() => {
+            found if found.is_empty() || self.is_withdrawn(credential, found) => {
                 refused.or(noted).is_none() && !self.is_unexplained(credential)
             }
-            // It is not there, or there are several.
+            // It is not there and takes nothing away, or there are several.
             _ => refused.is_none(),
         };
         same && !self.lacks(credential) && (credential != Credential::Ilp || self.drawn() == self.noted.drawn)
+    }
+
+    /// Whether the only Secret that is given for a credential is not there, and what it gave goes with it. What came from another one
+    /// stays in force until this one is there.
+    pub(super) fn is_withdrawn(&self, credential: Credential, candidates: &[Candidate]) -> bool {
+        let [Candidate { name, origin: Known::Absent, .. }] = candidates else { return false };
+        let noted = self.noted.from.get(&credential);
+        credential.is_optional() && noted.is_none_or(|noted| noted.name == *name)
     }
 
     /// Whether the own Secret holds what it does not say the source of, so that nobody knows who asks for it.
@@ -171,9 +178,21 @@ impl<'a> View<'a> {
         problems
     }
 
+    /// Secrets that the spec names and that are not there, with which goes what they gave.
+    pub(super) fn withdrawn(&self) -> Vec<String> {
+        let missing = Credential::ALL.into_iter().filter_map(|credential| {
+            let candidates = self.candidates(credential);
+            let missing = candidates.iter().find_map(Candidate::is_missing);
+            missing.filter(|_| self.is_withdrawn(credential, &candidates))
+        });
+        missing.map(|missing| format!("{missing}: nothing that came from it stays in force")).collect()
+    }
+
     fn wrong_number(&self, credential: Credential) -> Vec<String> {
         let candidates = self.candidates(credential);
-        let missing = candidates.iter().filter(|candidate| candidate.origin == Known::Absent);
+        // Of one that is withdrawn that is told apart.
+        let stays = !self.is_withdrawn(credential, &candidates);
+        let missing = candidates.iter().filter(|candidate| stays && candidate.origin == Known::Absent);
         let mut problems: Vec<String> = missing.filter_map(Candidate::is_missing).collect();
         let names: Vec<&str> = candidates.iter().map(|candidate| candidate.name.as_str()).collect();
         if names.len() > 1 {

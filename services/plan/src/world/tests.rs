@@ -10,6 +10,7 @@ mod copies;
 mod coverage;
 mod credentials;
 mod credentials_lost;
+mod credentials_refused;
 mod disk;
 mod drift;
 mod emptied;

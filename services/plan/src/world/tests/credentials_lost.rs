@@ -434,4 +434,5 @@ fn what_the_spec_names_is_withdrawn_as_what_is_annotated() {
     let conditions = &world.resource.status.as_ref().unwrap().conditions;
     let told = conditions.iter().find(|found| found.type_ == condition::CREDENTIALS_ACCEPTED).unwrap();
     assert!(told.status == "False" && told.message.contains("mine"), "{}", told.message);
+    assert!(!told.message.contains("last good"), "{}", told.message);
 }
