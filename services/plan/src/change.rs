@@ -26,6 +26,9 @@ pub(crate) use running::{
     restart_in_force, takes_host_ports, template_digest,
 };
 
+/// The field by which ways in through a proxy are told.
+const INGRESS: &str = "/spec/network/ingress";
+
 /// A difference between what is asked for and what is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change {
@@ -63,6 +66,7 @@ pub(crate) fn changes(world: &World<'_>, plan: &Plan) -> Vec<Change> {
     changes.extend(name(world, plan));
     changes.extend(restarts(world));
     changes.extend(left_out(world, plan));
+    changes.extend(refused(world.choice));
     changes.extend(world.upgrade.change.clone());
     changes.extend(plan.actions.iter().filter_map(|action| of_step(&action.step)));
     changes.sort();
@@ -119,6 +123,14 @@ fn left_out(world: &World<'_>, plan: &Plan) -> Vec<Change> {
     let keys = world.resource.spec.config.keys();
     let left_out = keys.filter(|key| !world.validated.config.contains_key(*key));
     left_out.map(|key| Change::new(field_of(key), ChangeMeans::Refused, why)).collect()
+}
+
+/// Credentials that are not taken over, and a way to a port that is shut without any: nothing waits for them, and no part of the progress
+/// tells of them.
+fn refused(choice: &Choice) -> impl Iterator<Item = Change> {
+    let way = choice.shut.clone().map(|why| (INGRESS, why));
+    let given = choice.refused().map(|why| (running::CREDENTIALS, why));
+    way.into_iter().chain(given).map(|(field, why)| Change::new(field, ChangeMeans::Refused, why))
 }
 
 /// What a pod would read otherwise if it were made now, which nobody asks for.
@@ -256,7 +268,7 @@ fn of_kind(kind: Kind) -> Option<Change> {
         Kind::NetworkPolicy => "/spec/network/networkPolicy",
         Kind::PodDisruptionBudget => "/spec/network/disruptionBudget",
         Kind::ServiceMonitor | Kind::PodMonitor => "/spec/network/monitor",
-        Kind::IngressRoute | Kind::IngressRouteTcp => "/spec/network/ingress",
+        Kind::IngressRoute | Kind::IngressRouteTcp => INGRESS,
         // What the pod reads only when it starts, and what stands for machine and disk.
         Kind::Secret
         | Kind::ConfigMap

@@ -62,8 +62,8 @@ pub struct Plan {
     pub copies_outdated: bool,
     /// Differences between what is asked for and what runs, by field: what this plan, or a later one, does about the spec.
     pub changes: Vec<Change>,
-    /// What stands against credentials that are given, and what is in force all the same. People have to put it right, and nothing else
-    /// waits for that.
+    /// What stands against credentials that are given, and what is in force all the same; and that a way in is asked for which needs some.
+    /// People have to put it right, and nothing else waits for that.
     pub problems: Option<String>,
     /// Routes whose host another database has: which, and what to do. Nothing else waits for that either.
     pub hosts_taken: Vec<String>,

@@ -38,7 +38,7 @@ pub(crate) fn await_key(plan: &Plan) -> bool {
 
 /// Whether a pod may be made with what is there.
 pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
-    plan.problems = world.choice.refused();
+    plan.problems = world.choice.told();
     if !drawn(world, plan) {
         return false;
     }

@@ -73,7 +73,7 @@ pub(super) fn moving(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Wo
 
 /// Whether anything needs attention where the database does not lack anything; `status` is the one of before.
 pub(super) fn beside(status: &QuestDBStatus, outcome: &Outcome<'_>, now: Timestamp) -> Word {
-    let Plan { locked_out, strangers, .. } = outcome.plan;
+    let Plan { locked_out, strangers, problems, .. } = outcome.plan;
     let with_tables = |reason, text: &str| {
         let tables = tables::told_beside(status, outcome, now).unwrap_or_default();
         yes(reason, &format!("{text}{tables}"))
@@ -83,6 +83,9 @@ pub(super) fn beside(status: &QuestDBStatus, outcome: &Outcome<'_>, now: Timesta
     }
     if !strangers.is_empty() {
         return with_tables("StrangeMachine", &few(strangers, "; "));
+    }
+    if let Some(text) = problems {
+        return with_tables("CredentialsRefused", text);
     }
     match tables::told(status, outcome, now) {
         Some(text) => yes(TABLES_SUSPENDED, &text),

@@ -45,6 +45,8 @@ fn without_words(status: &QuestDBStatus) -> QuestDBStatus {
     let mut bare = status.clone();
     bare.conditions.iter_mut().for_each(|found| found.message.clear());
     bare.steps.iter_mut().for_each(|step| step.message = None);
+    // Another wish is told since another moment.
+    bare.pending.iter_mut().for_each(|change| change.why.clear());
     bare
 }
 
@@ -68,7 +70,7 @@ fn news(status: &QuestDBStatus) -> QuestDBStatus {
 mod tests {
     use jiff::Timestamp;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-    use resources::{DnsState, DnsStatus, NodeStatus, StepStatus};
+    use resources::{ChangeMeans, DnsState, DnsStatus, NodeStatus, PendingStatus, StepStatus};
 
     use super::*;
 
@@ -90,6 +92,15 @@ mod tests {
             started_at: None,
             ended_at: None,
             message: Some(message.to_owned()),
+        }
+    }
+
+    fn refused(why: &str) -> PendingStatus {
+        PendingStatus {
+            field: "/spec/credentials".to_owned(),
+            means: ChangeMeans::Refused,
+            why: why.to_owned(),
+            since: Time(Timestamp::UNIX_EPOCH),
         }
     }
 
@@ -200,13 +211,16 @@ mod tests {
     #[test]
     fn only_words_are_words() {
         let check = |what: &str, reworded: bool, change: fn(&mut QuestDBStatus)| {
-            let before = QuestDBStatus { steps: vec![step(StepState::Failed, "port 1")], ..status() };
+            let (steps, pending) = (vec![step(StepState::Failed, "port 1")], vec![refused("port 1")]);
+            let before = QuestDBStatus { steps, pending, ..status() };
             let mut after = before.clone();
             change(&mut after);
             assert_eq!(is_reworded(&before, &after), reworded, "{what}");
         };
         check("a step", true, |status| status.steps = vec![step(StepState::Failed, "port 2")]);
         check("a condition", true, |status| "port 2".clone_into(&mut status.conditions[3].message));
+        check("a change", true, |status| status.pending = vec![refused("port 2")]);
+        check("no change", false, |status| status.pending.clear());
         check("a reason", false, |status| "Other".clone_into(&mut status.conditions[3].reason));
         check("that it goes on", false, |status| status.steps = vec![step(StepState::Running, "port 1")]);
         check("another step", false, |status| status.steps.clear());

@@ -20,6 +20,8 @@ pub(crate) struct Choice {
     pub(crate) problems: Vec<String>,
     /// Secrets that are not there, and of which nothing stays in force.
     pub(crate) withdrawn: Vec<String>,
+    /// That a way is asked for which leads to a port that stays shut.
+    pub(crate) shut: Option<String>,
     /// Ids of keys that are still to be drawn, and of which the own Secret says so.
     pub(crate) draws: Vec<String>,
     /// Ids of keys that nobody asks for any more, and that may have been drawn without that having been noted.
@@ -33,7 +35,7 @@ pub(crate) struct Choice {
 impl Choice {
     /// Nothing is done, and what can be said against Secrets without reading them is said.
     fn of(view: &View<'_>) -> Self {
-        Self { problems: view.unclear(), withdrawn: view.withdrawn(), ..Self::default() }
+        Self { problems: view.unclear(), withdrawn: view.withdrawn(), shut: view.shut(), ..Self::default() }
     }
 
     /// What stands against what is given, and what is in force all the same.
@@ -41,6 +43,14 @@ impl Choice {
         let all: Vec<&str> = self.problems.iter().chain(&self.withdrawn).map(String::as_str).collect();
         let stays = if self.problems.is_empty() { "" } else { STAYS };
         (!all.is_empty()).then(|| few(&all, "; ") + stays)
+    }
+
+    /// All that people have to put right.
+    pub(crate) fn told(&self) -> Option<String> {
+        match (&self.shut, self.refused()) {
+            (Some(shut), Some(refused)) => Some(format!("{shut}; {refused}")),
+            (shut, refused) => refused.or_else(|| shut.clone()),
+        }
     }
 
     /// Whether keys are about to be drawn: not once it was refused to hand them out, so that what ends another, and a pod, waits for

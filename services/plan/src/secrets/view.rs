@@ -169,13 +169,13 @@ impl<'a> View<'a> {
     pub(super) fn unclear(&self) -> Vec<String> {
         let mut problems: Vec<String> = self.secrets.claims.iter().filter_map(wrong_word).collect();
         problems.extend(Credential::ALL.into_iter().flat_map(|credential| self.wrong_number(credential)));
-        if self.wants_route_to_nothing() {
-            problems.push(
-                "spec.network.ingress.ilp asks for a way to port 9009, which is shut without a key"
-                    .to_owned(),
-            );
-        }
         problems
+    }
+
+    /// What is said of a way that leads to a port which stays shut.
+    pub(super) fn shut(&self) -> Option<String> {
+        let text = "spec.network.ingress.ilp asks for a way to port 9009, which is shut without a key";
+        self.wants_route_to_nothing().then(|| text.to_owned())
     }
 
     /// Secrets that the spec names and that are not there, with which goes what they gave.

@@ -1,13 +1,16 @@
-//! Credentials that are asked for and cannot be had: what came from another Secret stays in force, and nobody is restarted.
+//! Credentials that are asked for and cannot be had: what came from another Secret stays in force, nobody is restarted, and that the wish
+//! is not carried out is told for as long.
 
-use resources::{CredentialsSpec, IlpSpec, SecretSpec};
+use resources::ChangeMeans::Refused;
+use resources::names::condition;
+use resources::{ChangeMeans, CredentialsSpec, IlpSpec, SecretSpec};
 
 use super::credentials::{in_force, jwk, opens_ilp, refusal, watched};
 use super::model::World;
 use super::operations::change;
-use super::{serving, settle};
+use super::{check_serving, pass, serving, settle};
 use crate::fixture::validated;
-use crate::secrets;
+use crate::{Step, secrets};
 
 /// A spec that names a Secret, and a value that comes from it.
 type Named = (fn(&str) -> CredentialsSpec, &'static str);
@@ -126,4 +129,103 @@ fn keys_of_a_secret_that_is_taken_in_part_go_with_it() {
     settle(&mut world, None, false);
     let left = in_force(&world, "ilp-keys").unwrap();
     assert!(left.starts_with("k2 ") && left.lines().count() == 1, "{left}");
+}
+
+fn user(name: &str) -> CredentialsSpec {
+    let psql = Some(SecretSpec { secret_name: name.to_owned() });
+    CredentialsSpec { psql, ..CredentialsSpec::default() }
+}
+
+/// Whether anything needs somebody, and the reason; and what is asked for and not carried out.
+fn told(world: &World) -> ((&str, &str), Vec<(&str, ChangeMeans)>) {
+    let status = world.resource.status.as_ref().unwrap();
+    let degraded = status.conditions.iter().find(|found| found.type_ == condition::DEGRADED).unwrap();
+    let pending = status.pending.iter().map(|found| (found.field.as_str(), found.means));
+    ((degraded.status.as_str(), degraded.reason.as_str()), pending.collect())
+}
+
+/// What is given and cannot be taken over, and how somebody puts that right.
+type Given = (&'static str, fn(&mut World), fn(&mut World));
+
+const GIVEN: [Given; 6] = [
+    ("not there", |world| ask(world, Some(user("mine"))), give_mine),
+    (
+        "without a password",
+        |world| {
+            make(world, "mine", &[("username", "ada")]);
+            ask(world, Some(user("mine")));
+        },
+        give_mine,
+    ),
+    (
+        "with a colon",
+        |world| {
+            make(world, "mine", &[("username", "a:da"), ("password", "new")]);
+            ask(world, Some(user("mine")));
+        },
+        give_mine,
+    ),
+    (
+        "two of them by annotation",
+        |world| {
+            world.login("mine", "psql", ("ada", "new"));
+            world.login("theirs", "psql", ("eve", "other"));
+        },
+        |world| world.take_back("theirs"),
+    ),
+    ("of no type", |world| world.give("mine", Some("pqsl"), &[]), give_mine),
+    (
+        "keys that are not there",
+        |world| ask(world, Some(keys("keys"))),
+        |world| {
+            ask(world, None);
+            give_mine(world);
+        },
+    ),
+];
+
+fn give_mine(world: &mut World) {
+    world.login("mine", "psql", ("ada", "new"));
+}
+
+#[test]
+fn credentials_that_are_refused_are_told_by_what_people_wait_for_until_they_are_good() {
+    for (what, give, put_right) in GIVEN {
+        let mut world = serving();
+        give(&mut world);
+        assert_eq!(watched(&mut world, |_, _| {}), 0, "{what}");
+        check_serving(&world, None);
+        assert_eq!(in_force(&world, "pg-password").as_deref(), Some("drawn-1"), "{what}");
+        let refused = (("True", "CredentialsRefused"), vec![("/spec/credentials", Refused)]);
+        assert_eq!(told(&world), refused, "{what}");
+        let before = world.resource.status.clone();
+        assert_eq!(before.as_ref().map(|status| status.pending[0].why.clone()), refusal(&world), "{what}");
+        assert_eq!(pass(&mut world, &mut 0, None, false).actions, [], "{what}");
+        assert_eq!(world.resource.status, before, "{what}: the same is told each time");
+
+        put_right(&mut world);
+        settle(&mut world, None, false);
+        assert_eq!(told(&world), (("False", "AsExpected"), Vec::new()), "{what}");
+        assert_eq!(refusal(&world), None, "{what}");
+        assert_eq!(in_force(&world, "pg-password").as_deref(), Some("new"), "{what}");
+    }
+}
+
+#[test]
+fn what_is_refused_is_told_beside_the_restart_for_what_is_taken_over() {
+    let mut world = serving();
+    ask(&mut world, Some(keys("keys")));
+    settle(&mut world, None, false);
+    give_mine(&mut world);
+    let mut both = false;
+    let stops = watched(&mut world, |world, planned| {
+        let pending = told(world).1;
+        let restarts = [("/spec/credentials", ChangeMeans::Restart), ("/spec/credentials", Refused)];
+        both |= pending == restarts;
+        let deletes = planned.actions.iter().any(|action| matches!(action.step, Step::Delete(_)));
+        assert!(both || !deletes, "restarted before it was told");
+    });
+    assert!(both && stops == 1, "{stops}");
+    assert_eq!(told(&world), (("True", "CredentialsRefused"), vec![("/spec/credentials", Refused)]));
+    assert_eq!(in_force(&world, "pg-password").as_deref(), Some("new"));
 }

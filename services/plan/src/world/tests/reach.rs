@@ -5,8 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{NodeSpec, Taint};
 use resources::names::condition;
 use resources::{
-    CredentialsSpec, IlpSpec, IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, Phase, RouteSpec, RunState,
-    ServiceSpec, ServiceType, TlsSpec,
+    ChangeMeans, CredentialsSpec, IlpSpec, IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, Phase,
+    RouteSpec, RunState, ServiceSpec, ServiceType, TlsSpec,
 };
 use serde_json::{Value, json};
 
@@ -118,7 +118,11 @@ fn a_way_to_the_line_protocol_waits_for_a_key_that_is_asked_for_and_is_told_of_w
     let mut world = wanting(&[]);
     settle(&mut world, None, false);
     let (status, text) = condition(&world, condition::CREDENTIALS_ACCEPTED).unwrap();
-    assert!(status == "False" && text.contains("shut without a key"), "{text}");
+    assert!(status == "False" && text.ends_with("shut without a key"), "{text}");
+    assert_eq!(condition(&world, condition::DEGRADED), Some(("True", text)));
+    let pending = &world.resource.status.as_ref().unwrap().pending;
+    let pending: Vec<_> = pending.iter().map(|found| (found.field.as_str(), found.means)).collect();
+    assert_eq!(pending, [("/spec/network/ingress", ChangeMeans::Refused)]);
 }
 
 #[test]

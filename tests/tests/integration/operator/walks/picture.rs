@@ -208,6 +208,9 @@ fn status(resource: &QuestDB) -> Value {
         .collect();
     let steps: Vec<_> =
         status.steps.iter().map(|step| json!([step.name, step.state, step.message])).collect();
+    // Since when it is told is a matter of moments.
+    let pending: Vec<_> =
+        status.pending.iter().map(|told| json!([told.field, told.means, told.why])).collect();
     json!({
         "phase": phase,
         "conditions": conditions,
@@ -218,7 +221,7 @@ fn status(resource: &QuestDB) -> Value {
         "dns": dns.map(|dns| json!([dns.name, dns.state, dns.address, dns.next, dns.former])),
         "endpoints": endpoints,
         "credentials": status.credentials_secret,
-        "pending": status.pending,
+        "pending": pending,
         "plan": status.plan,
         "steps": steps,
         "is current": status.observed_generation == resource.metadata.generation,
