@@ -80,14 +80,17 @@ fn write(plan: &mut Plan, new: &NewCredentials, reason: &str) {
     plan.act(Part::Credentials, Step::SetCredentials(Box::new(new.clone())), reason);
 }
 
-/// What the Secret is known by is written after all else, unless its values have to be put right: QuestDB finds them without that, so
-/// nothing waits where somebody fights over it, or it cannot be written.
-pub(super) fn marks_last(world: &World<'_>, plan: &mut Plan) {
-    if world.choice.put_right().is_none()
-        && let Some(place) = plan.actions.iter().position(are_marks)
-    {
-        let marks = plan.actions.remove(place);
-        plan.actions.push(marks);
+/// What the Secret is known by, and what is only noted in it, is written after all else, unless its values have to be put right: QuestDB
+/// finds them without that, so nothing waits where somebody fights over it, or it cannot be written.
+pub(super) fn values_first(world: &World<'_>, plan: &mut Plan) {
+    let is_last = |action: &Action| match &world.choice.taking {
+        Taking::PutRight(_) => false,
+        Taking::Note(_) => are_marks(action) || matches!(action.step, Step::SetCredentials(_)),
+        Taking::Nothing | Taking::Unread | Taking::Keep(_) | Taking::Renewal(_) => are_marks(action),
+    };
+    if let Some(place) = plan.actions.iter().position(is_last) {
+        let last = plan.actions.remove(place);
+        plan.actions.push(last);
     }
 }
 

@@ -173,7 +173,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     reach::beside(world, plan);
     former::end_all(world, plan, instance, volume);
     version::note_begun(world, plan);
-    credentials::marks_last(world, plan);
+    credentials::values_first(world, plan);
 }
 
 /// Nobody can say which disk is the database's, or that it is to have one: what serves does so all the same, and that is told.

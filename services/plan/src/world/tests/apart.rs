@@ -8,7 +8,7 @@ use resources::{Phase, RunState, StepState};
 
 use super::credentials::{in_force, wishing};
 use super::model::World;
-use super::operations::end_machine;
+use super::operations::{change, end_machine};
 use super::{ENOUGH, check_serving, outdated, pass, phase, serving, settle, wish};
 use crate::{Failure, Kind, Part, Step};
 
@@ -148,27 +148,51 @@ fn a_child_that_cannot_be_written_holds_back_the_pod_and_not_the_disk() {
 fn what_a_secret_is_known_by_holds_nothing_back_that_goes_by_its_values() {
     for ends in [false, true] {
         let mut world = serving();
-        let before = world.pod_uid();
         let secret = Arc::make_mut(world.children.secret.as_mut().unwrap());
         secret.metadata.annotations.as_mut().unwrap().remove(names::SECRET_OF).unwrap();
         // Who takes it off again and again has it left to him for a while.
         world.read_only_for = Some(Kind::Secret);
-        if ends {
-            end_machine(&mut world, 0);
-        } else {
-            wish(&mut world, 2, |spec| spec.restart_nonce = Some("once".to_owned()));
-        }
-        let mut taken = 0;
-        for _ in 0..ENOUGH {
-            pass(&mut world, &mut taken, None, false);
-            world.tick();
-        }
-        assert_eq!(told(&world, condition::READY).0, "True", "{ends}");
-        assert!(world.pod_uid().is_some_and(|uid| Some(uid) != before), "{ends}");
-        let status = world.resource.status.as_ref().unwrap();
-        let failed = status.steps.iter().filter(|step| step.state == StepState::Failed);
-        assert_eq!(failed.map(|step| step.name.as_str()).collect::<Vec<_>>(), ["credentials"], "{ends}");
+        gets_another_pod(&mut world, ends, &format!("known by, {ends}"));
         world.read_only_for = None;
+        settle(&mut world, None, false);
+        check_serving(&world, None);
+    }
+}
+
+/// Its machine ends, or its restart is asked for: it has another pod, whatever is refused of its credentials, and that is told.
+fn gets_another_pod(world: &mut World, ends: bool, what: &str) {
+    let before = world.pod_uid();
+    if ends {
+        end_machine(world, 0);
+    } else {
+        change(world, |spec| spec.restart_nonce = Some("once".to_owned()));
+    }
+    for _ in 0..ENOUGH {
+        pass(world, &mut 0, None, false);
+        world.tick();
+    }
+    assert_eq!(told(world, condition::READY).0, "True", "{what}");
+    assert!(world.pod_uid().is_some_and(|uid| Some(uid) != before), "{what}");
+    let status = world.resource.status.as_ref().unwrap();
+    let failed = status.steps.iter().filter(|step| step.state == StepState::Failed);
+    assert_eq!(failed.map(|step| step.name.as_str()).collect::<Vec<_>>(), ["credentials"], "{what}");
+}
+
+#[test]
+fn what_is_only_noted_in_a_secret_holds_nothing_back_that_goes_by_its_values() {
+    for ends in [false, true] {
+        let mut world = serving();
+        world.login("own", "psql", ("ada", "given"));
+        settle(&mut world, None, false);
+        // As an operator from before there were copies left it, and somebody made it immutable.
+        let secret = Arc::make_mut(world.children.secret.as_mut().unwrap());
+        secret.data.as_mut().unwrap().remove(names::secret::WRITTEN).unwrap();
+        secret.immutable = Some(true);
+        // Where they come from is to be noted: the same is given once more.
+        world.login("own", "psql", ("ada", "given"));
+        gets_another_pod(&mut world, ends, &format!("noted, {ends}"));
+        assert_eq!(in_force(&world, "pg-password").as_deref(), Some("given"), "{ends}");
+        Arc::make_mut(world.children.secret.as_mut().unwrap()).immutable = None;
         settle(&mut world, None, false);
         check_serving(&world, None);
     }

@@ -172,9 +172,13 @@ impl World {
         if Origin::of(&own.metadata) != new.over {
             return Err("it is not the Secret that was read");
         }
-        let own = Arc::make_mut(own);
-        super::overwritten::write(own, new);
-        own.metadata.resource_version = Some(number.to_string());
+        let mut after = (**own).clone();
+        super::overwritten::write(&mut after, new);
+        if own.immutable == Some(true) && after.data != own.data {
+            return Err("nobody changes what is immutable");
+        }
+        after.metadata.resource_version = Some(number.to_string());
+        *own = Arc::new(after);
         Ok(())
     }
 }
