@@ -20,7 +20,7 @@ use crate::{Goal, Kind, Part, Plan, State, Step, Validated, serving};
 
 pub use reload::{Reload, Setting};
 
-pub(crate) use reload::reload;
+pub(crate) use reload::{is_being_told, last_attempt, reload};
 pub(crate) use running::{
     Running, field_of, image_of_pod, image_of_template, is_stranded, keyring_of_pod, keyring_of_template,
     restart_in_force, takes_host_ports, template_digest,
@@ -78,12 +78,7 @@ pub(crate) fn changes(world: &World<'_>, plan: &Plan) -> Vec<Change> {
 fn restarts(world: &World<'_>) -> Vec<Change> {
     let Some(pod) = &world.observed.children.pod else { return Vec::new() };
     if let Some(reload) = reload(world) {
-        let online = |setting: &Setting| {
-            let asked = setting.value.as_deref().unwrap_or("its default");
-            let why = format!("QuestDB reads it again while it serves: {asked}");
-            Change::online(&running::field_of(&setting.key), &why)
-        };
-        return reload.settings.iter().map(online).collect();
+        return reload.settings.iter().map(Setting::change).collect();
     }
     let annotations = pod.metadata.annotations.as_ref();
     let mut changes = match Running::read(annotations) {

@@ -57,7 +57,8 @@ pub const READ_AT_START: &str = "crd.questdb.io/read-at-start";
 pub const SERVED_FROM: &str = "crd.questdb.io/served-from";
 /// Annotation of a pod: which server.conf it is to be shown. A kubelet that sees another one looks at once.
 pub const CONFIG: &str = "crd.questdb.io/config";
-/// Annotation of a pod: which server.conf QuestDB was told to read and, when asked, did not have the values of.
+/// Annotation of a pod: what of server.conf QuestDB was told to read and, when asked, did not have although its file had to be there:
+/// keys, each with a hash of its value.
 pub const CONFIG_REFUSED: &str = "crd.questdb.io/config-refused";
 /// Annotation of a StatefulSet: its last upgrade, and what became of it.
 pub const UPGRADE: &str = "crd.questdb.io/upgrade";

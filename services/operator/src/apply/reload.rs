@@ -42,8 +42,8 @@ pub(super) async fn reload(pass: &Pass<'_>, reload: &Reload) -> Result<(), Error
     if missing.is_empty() {
         return note("note what QuestDB has read", json!(reload.annotations)).await;
     }
-    if annotations.get(names::CONFIG_REFUSED) != Some(&reload.shown) {
-        let refused = json!({ names::CONFIG_REFUSED: reload.shown });
+    if reload.refused.is_some() && annotations.get(names::CONFIG_REFUSED) != reload.refused.as_ref() {
+        let refused = json!({ names::CONFIG_REFUSED: reload.refused });
         note("note that QuestDB has not taken its settings over", refused).await?;
     }
     Err(stale(format!(

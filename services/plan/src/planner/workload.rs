@@ -11,7 +11,7 @@ use resources::names;
 use super::World;
 use super::child::{ensure, lost_labels};
 use super::{emptied, going, home, misplaced, ready, shut_out, source, unbegun, unmade, version};
-use crate::change::{image_of_template, is_stranded, is_told, reload};
+use crate::change::{image_of_template, is_being_told, is_stranded, is_told, last_attempt, reload};
 use crate::few::few;
 use crate::secrets::Taking;
 use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build, overrides, pod, references};
@@ -100,6 +100,7 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
     let reload = reload(world).filter(|_| at_home);
     let is_current = (reload.is_some() || is_current(pod, &checksum)) && !is_stranded(observed, pod);
     restart(world, plan, (pod, is_current), node);
+    let reload = if is_current { reload } else { last_attempt(world).filter(|_| at_home) };
     if let Some(reload) = reload.filter(|_| pod_is_ready(world.observed)) {
         let reason = "QuestDB takes other values of these keys over while it serves";
         plan.act(Part::Reload, Step::Reload(reload), reason);
@@ -266,8 +267,9 @@ fn restart(world: &World<'_>, plan: &mut Plan, (pod, is_current): (&Pod, bool), 
     let reason = "it runs with an older configuration, version or machine";
     let mut target = target(pod);
     let is_untouched = version::unserved(world).is_some();
-    if is_untouched || world.upgrade.takes_back(pod) || world.upgrade.rests_on(pod) {
-        // One that serves by now says so, and has another version by that.
+    let says_more = is_untouched || world.upgrade.takes_back(pod) || world.upgrade.rests_on(pod);
+    if says_more || is_being_told(pod) {
+        // One that serves by now, or has answered, says so, and has another version by that.
         target.resource_version.clone_from(&pod.metadata.resource_version);
     }
     plan.act(Part::Pod, Step::Delete(target), reason);

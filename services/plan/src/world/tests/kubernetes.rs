@@ -84,9 +84,8 @@ impl World {
         let annotations = pod.metadata.annotations.get_or_insert_default();
         annotations.extend(reload.meanwhile.clone());
         if let Some(refuses) = self.deaf {
-            if refuses {
-                annotations.insert(names::CONFIG_REFUSED.to_owned(), reload.shown.clone());
-            }
+            let refused = reload.refused.clone().filter(|_| refuses);
+            annotations.extend(refused.map(|refused| (names::CONFIG_REFUSED.to_owned(), refused)));
             return Err("QuestDB does not take it over");
         }
         let text = self.children.config.as_ref().unwrap().data.as_ref().unwrap()["server.conf"].clone();

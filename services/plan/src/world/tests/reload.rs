@@ -54,6 +54,17 @@ fn annotate(world: &mut World, key: &str, value: &str) {
     pod.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
 }
 
+/// Passes, one each minute, while QuestDB answers like this; which of them restarted it, if any did.
+fn minutes(world: &mut World, most: usize, deaf: Option<bool>) -> Option<usize> {
+    (world.deaf, world.clock) = (deaf, SignedDuration::from_mins(1));
+    let before = world.pod_uid();
+    (1..=most).find(|_| {
+        pass(world, &mut 0, None, false);
+        world.tick();
+        world.pod_uid() != before
+    })
+}
+
 #[test]
 fn nobody_is_restarted_for_what_is_read_again() {
     let mut world = serving();
@@ -157,6 +168,65 @@ fn one_that_cannot_be_told_is_restarted_after_some_minutes() {
     settle(&mut world, None, false);
     check_serving(&world, None);
     assert_eq!(world.reloads, 0);
+}
+
+#[test]
+fn one_that_has_answered_before_its_file_need_be_there_is_restarted_all_the_same() {
+    let mut world = serving();
+    change(&mut world, more_connections);
+    assert_eq!(minutes(&mut world, 2, Some(true)), None);
+    assert_ne!(annotation(&mut world, names::CONFIG), "", "it was told");
+    let restarted = minutes(&mut world, 20, Some(false)).unwrap();
+    assert!((6..12).contains(&(2 + restarted)), "{restarted}");
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!(world.reloads, 0);
+}
+
+#[test]
+fn what_was_refused_keeps_a_silent_one_from_a_restart_until_it_is_corrected() {
+    let set = |world: &mut World, key: &str, value: &str| {
+        change(world, |spec| drop(spec.config.insert(key.to_owned(), value.to_owned())));
+    };
+    let mut world = serving();
+    set(&mut world, CONNECTIONS, "8x");
+    assert_eq!(minutes(&mut world, 20, Some(true)), None);
+    assert_eq!(minutes(&mut world, 20, Some(false)), None, "it would not start with that");
+    set(&mut world, "pg.net.connection.limit", "80");
+    assert_eq!(minutes(&mut world, 20, Some(false)), None, "nor with more beside it");
+    assert!(pending(&world).iter().all(|(_, means)| *means == Online), "{:?}", pending(&world));
+    set(&mut world, CONNECTIONS, "80");
+    let restarted = minutes(&mut world, 20, Some(false)).unwrap();
+    assert!((6..12).contains(&restarted), "{restarted}");
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!(world.reloads, 0);
+}
+
+#[test]
+fn what_an_older_operator_noted_as_refused_is_believed() {
+    let mut world = serving();
+    change(&mut world, more_connections);
+    assert_eq!(minutes(&mut world, 2, Some(false)), None);
+    annotate(&mut world, names::CONFIG_REFUSED, "12345678");
+    assert_eq!(minutes(&mut world, 20, Some(false)), None);
+}
+
+/// It is asked once more, before its restart is told.
+#[test]
+fn nobody_is_restarted_because_nobody_was_there_to_ask() {
+    for (asked, deaf) in [(1, None), (2, None), (2, Some(true))] {
+        let mut world = serving();
+        let before = world.pod_uid();
+        change(&mut world, more_connections);
+        assert_eq!(minutes(&mut world, asked, Some(true)), None);
+        world.now += SignedDuration::from_mins(10);
+        assert_eq!(minutes(&mut world, 20, deaf), None, "{asked} {deaf:?}");
+        world.deaf = None;
+        settle(&mut world, None, false);
+        assert_eq!((world.pod_uid(), world.reloads), (before, 1), "{asked} {deaf:?}");
+        check_serving(&world, None);
+    }
 }
 
 #[test]
