@@ -1,8 +1,10 @@
 //! The controller of `QuestDBSnapshotSchedule`: makes snapshots by the clock and removes those that retention lets go.
 //!
 //! *Invariant:* a snapshot, whose copy may go with it, is removed only by a schedule that the API server, asked right before, still has,
-//! and as it was when that was decided.
+//! and as it was when that was decided. *Invariant:* nor is one that a database is still to begin with, by what the API server has, asked
+//! in the last moments.
 
+mod awaited;
 mod removals;
 
 use std::collections::HashSet;
@@ -11,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use cloud::{Select, SnapshotId};
 use jiff::Timestamp;
+use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
-use kube::{Api, Resource as _};
 use plan::schedule::{self, Clock, Due};
 use plan::snapshot;
 use resources::names::snapshot::LABEL_SCHEDULE;
-use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleStatus};
+use resources::{QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleStatus};
 
+use self::awaited::Awaited;
 use self::removals::{MOST_SLOW, Removals, Trouble, Weight, weight};
 use crate::context::Context;
 use crate::error::Error;
@@ -37,6 +40,7 @@ const STEP: &str = "operator.schedule.step";
 pub(crate) struct Schedules {
     pub(crate) context: Arc<Context>,
     removals: Removals,
+    awaited: Awaited,
 }
 
 /// What a pass is over.
@@ -60,7 +64,7 @@ struct Removed {
 
 impl Schedules {
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, removals: Removals::default() }
+        Self { context, removals: Removals::default(), awaited: Awaited::default() }
     }
 
     /// Keeps in mind only these.
@@ -93,6 +97,9 @@ impl Schedules {
         }
         self.keep_awaited(resource, &found, &mut due);
         tried.retain(|name| looked.is_ok() && due.remove.contains(name));
+        if looked.is_ok() {
+            looked = self.keep_asked_for(resource, &found, (&mut due, &mut tried)).await;
+        }
         self.removals.keep(uid_of(resource), &due.remove);
         let own = all_of(&found);
         // First: what may not be made for want of room is made once there is some. What may not be removed keeps nothing from being made.
@@ -201,26 +208,6 @@ impl Schedules {
             *one = Arc::new(QuestDBSnapshot { status, ..(**one).clone() });
         }
         Ok(())
-    }
-
-    /// Keeps what a database is still to begin with. Where it is not known which databases there are, that may be any.
-    fn keep_awaited(&self, resource: &QuestDBSnapshotSchedule, own: &[Arc<QuestDBSnapshot>], due: &mut Due) {
-        if due.remove.is_empty() {
-            return;
-        }
-        let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
-        if self.context.watches.unseen_of(&QuestDB::kind(&()), namespace).is_some() {
-            due.remove.clear();
-            return;
-        }
-        let databases = &self.context.caches.resources;
-        let waiting = databases.keys_of(|_, database| database.wants.copy);
-        let waiting: Vec<Arc<QuestDB>> = waiting.iter().filter_map(|key| databases.get(key)).collect();
-        let is_awaited = |name: &String| {
-            let one = own.iter().find(|one| one.metadata.name.as_ref() == Some(name));
-            one.is_some_and(|one| waiting.iter().any(|database| schedule::is_awaited(one, database)))
-        };
-        due.remove.retain(|name| !is_awaited(name));
     }
 
     fn own(&self, resource: &QuestDBSnapshotSchedule) -> Vec<Arc<QuestDBSnapshot>> {

@@ -8,15 +8,17 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use resources::names::snapshot::{LABEL_SCHEDULE, SCHEDULED_FOR};
 use resources::{QuestDBSnapshotSchedule, SnapshotPhase};
 use serde_json::json;
+use testkit::telling::Fate;
 use testkit::{Failpoint, Spawned, eventually, unique};
 
 use super::quiet::idle;
 use super::rig::PATIENCE;
 use super::snapshots::{Stage, api, copies, make, operator, settled};
 use super::source::{is_told, purge, wish_from};
+use super::stale::kept_back;
 use super::subject::Subject;
 use crate::endpoint;
-use crate::front::{Act, Front};
+use crate::front::{Act, Front, Seen};
 
 /// How many schedules let a time pass until an event of one is there.
 const TRIES: usize = 3;
@@ -312,6 +314,18 @@ async fn removals_that_go_wrong_keep_no_other() {
     stage.end(operator).await;
 }
 
+/// Waits until a snapshot was removed, its copy too; another one, which is older, is not.
+async fn goes_alone(subject: &Subject, name: &str, older: &str) {
+    eventually(2 * PATIENCE, &format!("{name} to be replaced by another"), async || {
+        api(subject).get_opt(name).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    let stays = api(subject).get(older).await.unwrap();
+    assert_eq!(stays.metadata.deletion_timestamp, None);
+    let copy = stays.status.unwrap().snapshot_id;
+    assert!(copies(subject).await.iter().any(|found| Some(found.id.as_str()) == copy.as_deref()), "{copy:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_database_is_still_to_begin_with_stays() {
     let stage = Stage::new().await;
@@ -325,11 +339,48 @@ async fn what_a_database_is_still_to_begin_with_stays() {
     wish_from(&mut waiting, &source, 12).await;
     is_told(&waiting, "ask for as much at least").await;
     make_schedule(subject, "clock", 1).await;
-    eventually(2 * PATIENCE, "the second to be replaced by a third", async || {
-        api(subject).get_opt(second).await.unwrap().is_none().then_some(())
+    goes_alone(subject, second, oldest).await;
+    purge(&mut waiting, &source, 12).await;
+    stage.end(operator).await;
+}
+
+/// Nobody tells the operator of a database that was just asked for. So long as the API server does not say which there are, it may be any
+/// that waits for the copy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_database_that_no_watch_shows_yet_is_to_begin_with_stays() {
+    let stage = Stage::new().await;
+    let subject = &stage.subject;
+    let lease = subject.rig.lease().await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
+    let kubeconfig = front.kubeconfig(&testkit::scratch());
+    let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[]);
+    taken_before(subject).await;
+    let (oldest, second) = ("clock-202601010100", "clock-202601010200");
+    front.set_fate(Fate::Late, &["questdbs"], 1);
+    let mut waiting = Subject::within(&subject.rig, &unique("waiting"));
+    let source = json!({ "snapshot": oldest });
+    // Until somebody asks for more room.
+    wish_from(&mut waiting, &source, 12).await;
+    kept_back(&front, "questdbs", 0).await;
+
+    // Not the watch, which has larger pages.
+    let lists = |seen: &Seen| seen.about().ends_with("/questdbs") && seen.path.contains("limit=500");
+    front.set(move |seen| if lists(seen) { Act::Answer(500, None) } else { Act::Pass });
+    make_schedule(subject, "clock", 1).await;
+    eventually(PATIENCE, "a word about what could not be looked for", async || {
+        let status = schedules(subject).get("clock").await.unwrap().status?;
+        let ready = status.conditions.into_iter().find(|one| one.type_ == "Ready")?;
+        (ready.reason == "Failed" && ready.message.contains("look for databases")).then_some(())
     })
     .await;
-    assert_eq!(api(subject).get(oldest).await.unwrap().metadata.deletion_timestamp, None);
+    for name in [oldest, second] {
+        assert_eq!(api(subject).get(name).await.unwrap().metadata.deletion_timestamp, None);
+    }
+    front.release();
+    goes_alone(subject, second, oldest).await;
+
+    front.set_fate(Fate::Told, &[], 1);
+    is_told(&waiting, "ask for as much at least").await;
     purge(&mut waiting, &source, 12).await;
     stage.end(operator).await;
 }
