@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::World;
 use super::child::ensure_with;
-use super::existing::{living, only};
+use super::existing::{UNRESTORED, living, only};
 use crate::change::annotation_of_template;
 use crate::{Manifest, Part, Plan, State, Step, Subject, build, pod};
 
@@ -127,8 +127,8 @@ fn refused(subject: &Subject, disk: &str, word: &str) -> String {
     let Subject { namespace, name, .. } = subject;
     format!(
         "the database has served before, and its disk {disk} holds no data of QuestDB any more: somebody deleted it or formatted the \
-         disk, and QuestDB is not started on an empty one. Make another database of a snapshot (spec.storage.source), or put a disk that \
-         holds the data in its place; if the data may be lost, say so, for this start alone: \
+         disk, and QuestDB is not started on an empty one. Make another database of a snapshot (spec.storage.source; {UNRESTORED}), or \
+         put a disk that holds the data in its place; if the data may be lost, say so, for this start alone: \
          kubectl -n {namespace} annotate --overwrite questdb {name} {}={word}",
         names::MAY_BE_EMPTY
     )

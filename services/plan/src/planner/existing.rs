@@ -9,6 +9,10 @@ use super::credentials::is_left_alone;
 use super::source::{self, Start};
 use crate::{Observed, Part, Plan, State, Validated, offered_to};
 
+/// Why a volume that somebody makes of a copy does not belong in the place of a disk.
+pub(super) const UNRESTORED: &str =
+    "on a volume that is only made of its copy QuestDB restores nothing, and rows may be torn";
+
 /// What was found when looking for the disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Disk<'a> {
@@ -43,7 +47,8 @@ pub(super) fn volume<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Disk<'a>>
             Some(trace) => {
                 let text = format!(
                     "the disk is missing although {trace}; nothing is made in its place: find or restore the volume and tag \
-                     it with the database's id, or delete the database"
+                     it with the database's id, or delete the database; of a snapshot make another database \
+                     (spec.storage.source): {UNRESTORED}"
                 );
                 plan.say(Part::Volume, State::Broken(text));
                 None

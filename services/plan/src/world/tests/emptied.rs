@@ -157,7 +157,7 @@ fn written(planned: &Plan) -> Vec<&Manifest> {
 /// The word that people are asked to say.
 fn asked(planned: &Plan) -> String {
     let Some(State::Broken(text)) = planned.state(Part::Pod) else { panic!("{:?}", planned.progress) };
-    assert!(text.contains("holds no data"), "{text}");
+    assert!(text.contains("holds no data") && text.contains("restores nothing"), "{text}");
     text.rsplit_once("crd.questdb.io/may-be-empty=").unwrap().1.to_owned()
 }
 

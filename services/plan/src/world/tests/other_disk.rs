@@ -12,6 +12,7 @@ use super::operations::{become_, deleted, end_machine, half_moved, on_the_way, p
 use super::reach::condition as told;
 use super::runner::settle;
 use super::silent::passes;
+use super::source::restores;
 use super::{check_gone, check_serving, phase, serving};
 use crate::fixture::{settings, subject, validated};
 use crate::{Part, State, lost};
@@ -53,13 +54,30 @@ fn a_disk_in_the_place_of_a_missing_one_is_claimed_anew() {
         become_(&mut world, RunState::Running);
         let planned = passes(&mut world, 2);
         let told = planned.state(Part::Volume);
-        assert!(matches!(told, Some(State::Broken(text)) if text.contains("tag it")), "{what}: {told:?}");
+        let says = |text: &str| text.contains("tag it") && text.contains("spec.storage.source");
+        assert!(matches!(told, Some(State::Broken(text)) if says(text)), "{what}: {told:?}");
         world.volumes.push(restored(&disk));
         settle(&mut world, None, false);
         check_serving(&world, None);
         let (now, uid) = claimed(&world);
         assert_eq!(now, Some(names::persistent_volume(RESTORED)), "{what}");
         assert!(world.is_bound() && uid != before, "{what}");
+    }
+}
+
+/// A database that began with a copy, and had it restored, has left its disk.
+#[test]
+fn on_a_disk_that_another_database_had_restored_nothing_is_restored_again() {
+    for begin in [paused, deleted, without_machine] {
+        let mut world = begin();
+        let disk = world.volumes.remove(0);
+        become_(&mut world, RunState::Running);
+        passes(&mut world, 2);
+        let tags = subject().owner(Role::Volume).tags().with(key::BASIS, "checkpoint:1");
+        world.volumes.push(Volume { snapshot: Some("snap-1".to_owned()), tags, ..restored(&disk) });
+        settle(&mut world, None, false);
+        check_serving(&world, None);
+        assert!(!restores(&world), "it would go back over what was written since");
     }
 }
 

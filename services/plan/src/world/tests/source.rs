@@ -119,7 +119,7 @@ fn a_disk_that_is_there_becomes_the_databases_own_with_what_is_on_it() {
 }
 
 /// Whether what its pods begin with is to have a copy restored.
-fn restores(world: &World) -> bool {
+pub(super) fn restores(world: &World) -> bool {
     let set = world.children.stateful_set.as_ref().unwrap().spec.as_ref().unwrap();
     let first = set.template.spec.as_ref().unwrap().init_containers.as_ref().unwrap();
     first[0].name == "restore"
