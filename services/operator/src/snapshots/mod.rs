@@ -299,6 +299,9 @@ impl Snapshots {
             } else {
                 self.context.events.done(resource, phase.as_str(), note).await;
             }
+            if let Some(told) = status.ready().filter(|told| told.reason == snapshot::COPY_OF_BEFORE) {
+                self.context.events.wrong(resource, snapshot::COPY_OF_BEFORE, told.message.clone()).await;
+            }
         }
         Ok(written.metadata.resource_version)
     }

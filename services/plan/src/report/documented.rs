@@ -128,6 +128,6 @@ fn every_reason_has_a_row_and_no_other() {
     spoken_of.extend([resources::names::reason::OLD_DEFINITION, resources::names::reason::NAMESPACE_UNSEEN]);
     assert_eq!(reasons(CONDITIONS), spoken_of);
     let mut of_snapshots = spoken(&SPEAKERS_OF_SNAPSHOTS);
-    of_snapshots.extend([snapshot::WHOLE.0, snapshot::COPY_GONE]);
+    of_snapshots.extend([snapshot::WHOLE.0, snapshot::COPY_GONE, snapshot::COPY_OF_BEFORE]);
     assert_eq!(reasons(OF_SNAPSHOTS), of_snapshots);
 }

@@ -8,8 +8,8 @@ use super::asked::new;
 use super::debt::{Debt, debt, is_late};
 use super::lost::{COPY_LOST, told_copy};
 use super::{
-    COPY_GONE, Checkpoint, Disk, Ground, Held, Plan, Seen, Step, WHOLE, gone_text, is_gone, is_held,
-    is_made_for, is_of_before, lost, owes, refused,
+    COPY_GONE, Checkpoint, Disk, Ground, Held, Plan, Seen, Step, begun, gone_text, is_gone, is_held,
+    is_made_for, is_of_before, lost, owes, refused, told_begun, whole,
 };
 
 /// Whether what is done next rests on the database, so that it has to be looked at. Nothing does while a copy that is
@@ -117,7 +117,10 @@ fn follow(resource: &QuestDBSnapshot, seen: &Seen, copy: &VolumeSnapshot) -> Pla
         return act(Step::Discard(surplus.id.clone()), SnapshotPhase::Copying, "Copying", message);
     }
     match &copy.state {
-        SnapshotState::Completed => rest(SnapshotPhase::Succeeded, WHOLE.0, WHOLE.1),
+        SnapshotState::Completed => {
+            let (reason, message) = whole(resource, begun(copy));
+            rest(SnapshotPhase::Succeeded, reason, message)
+        }
         SnapshotState::Error => unfinished(copy),
         SnapshotState::Pending => {
             wait(SnapshotPhase::Copying, "Copying", "EBS copies in its own time; the database is free")
@@ -129,7 +132,8 @@ fn follow(resource: &QuestDBSnapshot, seen: &Seen, copy: &VolumeSnapshot) -> Pla
 /// The copy was whole, and is not there any more. Another one would be of another moment: it is for people to ask for.
 fn miss(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
     if !seen.conclusive && !is_gone(resource) {
-        return wait(SnapshotPhase::Succeeded, WHOLE.0, WHOLE.1);
+        let (reason, message) = whole(resource, told_begun(resource));
+        return wait(SnapshotPhase::Succeeded, reason, message);
     }
     Plan { settled: seen.conclusive, ..rest(SnapshotPhase::Succeeded, COPY_GONE, gone_text(resource)) }
 }

@@ -48,7 +48,9 @@ pub use unrestored::unrestored;
 
 /// Reason of condition `Ready` of a snapshot that had succeeded, and whose copy is not in EC2 any more.
 pub const COPY_GONE: &str = "CopyGone";
-/// Reason and message of condition `Ready` of one whose copy is there.
+/// Reason of condition `Ready` of one whose copy is there, and was begun before the object was made: it is no copy of now.
+pub const COPY_OF_BEFORE: &str = "CopyOfBefore";
+/// Reason and message of condition `Ready` of one whose copy is there, and is its own.
 pub(crate) const WHOLE: (&str, &str) = ("Completed", "the copy is whole");
 
 /// Everything that is known when a snapshot is looked at.
@@ -247,9 +249,37 @@ const CLOCKS: SignedDuration = SignedDuration::from_hours(1);
 /// Whether a copy was begun long before its object was made: a backup has brought the object back. The first one may be there still,
 /// in another cluster of the same name, and its copy is not destroyed with the second.
 fn is_of_before(resource: &QuestDBSnapshot, copy: &VolumeSnapshot) -> bool {
+    begun(copy).is_some_and(|begun| is_before(resource, begun))
+}
+
+fn is_before(resource: &QuestDBSnapshot, begun: Timestamp) -> bool {
     let made = resource.metadata.creation_timestamp.as_ref().map(|made| made.0);
-    let begun = copy.started_at.and_then(|begun| Timestamp::try_from(begun).ok());
-    made.zip(begun).is_some_and(|(made, begun)| made.duration_since(begun) > CLOCKS)
+    made.is_some_and(|made| made.duration_since(begun) > CLOCKS)
+}
+
+fn begun(copy: &VolumeSnapshot) -> Option<Timestamp> {
+    copy.started_at.and_then(|begun| Timestamp::try_from(begun).ok())
+}
+
+/// Reason and message of condition `Ready` of one that has succeeded, and whose copy, begun then, is there. Who waits for that has asked
+/// for a copy of now, and may be about to change what it holds.
+fn whole(resource: &QuestDBSnapshot, begun: Option<Timestamp>) -> (&'static str, String) {
+    let Some(begun) = begun.filter(|begun| is_before(resource, *begun)) else {
+        return (WHOLE.0, WHOLE.1.to_owned());
+    };
+    // A status tells it to the second.
+    let begun = begun.strftime("%Y-%m-%dT%H:%M:%SZ");
+    let text = format!(
+        "the copy is whole, and holds the disk as of {begun}, before this QuestDBSnapshot was made, which has the annotation {} of an \
+         earlier one: a database may begin with it; for a copy of now make a QuestDBSnapshot without that annotation",
+        names::snapshot::IDENTITY
+    );
+    (COPY_OF_BEFORE, text)
+}
+
+/// When its copy was begun, by the last report.
+fn told_begun(resource: &QuestDBSnapshot) -> Option<Timestamp> {
+    Some(resource.status.as_ref()?.started_at.as_ref()?.0)
 }
 
 /// What is said of copies with the identity of an object that goes which were not made for it, or before it: they are somebody's, and

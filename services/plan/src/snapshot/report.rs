@@ -7,7 +7,9 @@ use resources::names::condition;
 use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 
 use super::lost::COPY_LOST;
-use super::{COPY_GONE, Plan, Seen, WHOLE, gone_text, identity, is_gone, owes};
+use super::{
+    COPY_GONE, COPY_OF_BEFORE, Plan, Seen, begun, gone_text, identity, is_gone, owes, told_begun, whole,
+};
 use crate::report::conditions::{Word, no, put, yes};
 
 /// The status of a snapshot after a pass; `failure` is what went wrong in it.
@@ -42,14 +44,13 @@ pub fn status(
     };
     if let Some(copy) = plan.copy.as_ref().filter(|_| !is_lost) {
         let tag = |key| copy.tags.get(key).map(str::to_owned);
-        let started = copy.started_at.and_then(|at| Timestamp::try_from(at).ok());
         status.database_id = tag(key::DATABASE).or(status.database_id);
         status.snapshot_id = Some(copy.id.to_string());
         status.volume_id = Some(copy.volume.to_string());
         status.size_gib = Some(copy.size_gib);
         status.version = tag(key::QUESTDB);
         status.progress = copy.progress;
-        status.started_at = started.map(Time);
+        status.started_at = begun(copy).map(Time);
     }
     let words: [(&str, Word); 3] = [
         (condition::READY, ready(plan, &message)),
@@ -69,15 +70,23 @@ pub fn looked_after(resource: &QuestDBSnapshot, is_there: bool, now: Timestamp) 
         // It was told.
         return status;
     }
-    let word = if is_there { yes(WHOLE.0, WHOLE.1) } else { no(COPY_GONE, &gone_text(resource)) };
+    let (reason, message) =
+        if is_there { whole(resource, told_begun(resource)) } else { (COPY_GONE, gone_text(resource)) };
+    let word = succeeded(reason, &message);
     let at = (resource.metadata.generation.unwrap_or_default(), now);
     put(&mut status.conditions, condition::READY, word, at);
     status
 }
 
 fn ready(plan: &Plan, message: &str) -> Word {
-    let is_whole = plan.phase == SnapshotPhase::Succeeded && plan.reason != COPY_GONE;
-    if is_whole { yes(plan.reason, message) } else { no(plan.reason, message) }
+    let has_succeeded = plan.phase == SnapshotPhase::Succeeded;
+    if has_succeeded { succeeded(plan.reason, message) } else { no(plan.reason, message) }
+}
+
+/// What `Ready` says of one that has succeeded: whether a copy of its own is there.
+fn succeeded(reason: &str, message: &str) -> Word {
+    let lacks_one = reason == COPY_GONE || reason == COPY_OF_BEFORE;
+    if lacks_one { no(reason, message) } else { yes(reason, message) }
 }
 
 fn progressing(plan: &Plan, failure: Option<&str>, message: &str) -> Word {
