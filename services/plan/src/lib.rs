@@ -88,7 +88,7 @@ pub use tagged::{
     put_right,
 };
 pub use unclaimed::{Unclaimed, unclaimed, unclaimed_firewalls};
-pub use upgrade::{copy_to_look_at, serves_as, understates, version_on};
+pub use upgrade::{PodSeen, copy_to_look_at, serves_as, understates, version_on};
 pub use validate::{Validated, hostname, is_cidr, validate, validate_over};
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use kube::core::ObjectMeta;
 use serde_json::Value;
 
 use crate::secrets::NewCredentials;
-use crate::{Led, Left, Reload};
+use crate::{Led, Left, PodSeen, Reload};
 
 /// Kinds of Kubernetes objects that the operator writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -131,6 +131,8 @@ pub struct Target {
     pub resource_version: Option<String>,
     /// Without waiting for anybody's word that it has ended: its machine is proved to be down.
     pub at_once: bool,
+    /// How the pod was seen that goes along, where it decides what becomes of the database: the object goes only while it is still so.
+    pub pod: Option<PodSeen>,
 }
 
 impl Target {
@@ -143,6 +145,7 @@ impl Target {
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: None,
             at_once: false,
+            pod: None,
         }
     }
 }

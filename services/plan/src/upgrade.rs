@@ -9,12 +9,14 @@
 //! ([`unserved`]).
 //! *Invariant:* an image that was taken back is not tried again before the wish names another one or another restart.
 //! *Invariant:* what a new image may have written is not given to the one before by itself: one that served stays, and one of
-//! another major version stays once its process has begun.
+//! another major version stays once its process has begun. By its pod alone that may be known, which goes with its StatefulSet: so that
+//! is deleted only while the pod is as it was seen ([`PodSeen`]).
 
 mod copy;
 mod decision;
 mod disk;
 mod forward;
+mod seen;
 mod standing;
 mod start;
 mod stuck;
@@ -36,6 +38,7 @@ use crate::{Change, Children, Goal, Observed, State, Validated, pod_is_ready};
 pub(crate) use decision::Decision;
 pub(crate) use disk::{newer, reported_version, start_of};
 pub use disk::{serves_as, understates, version_on};
+pub use seen::PodSeen;
 use standing::Standing;
 pub(crate) use start::{has_begun, has_failed};
 pub(crate) use stuck::stuck;

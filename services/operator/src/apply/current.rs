@@ -1,8 +1,10 @@
 //! A look at the resource as it is now, right before something is done by its word that cannot be taken back at once. By a cache that
-//! stood still it may be wished otherwise by now.
+//! stood still it may be wished otherwise by now; and so of the pod, where that decides what becomes of the database.
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use resources::QuestDB;
+use plan::PodSeen;
+use resources::{QuestDB, names};
 
 use super::Pass;
 use crate::error::Error;
@@ -25,4 +27,16 @@ pub(super) async fn check<T: PartialEq>(
         return Ok(());
     }
     Err(Error::Stale { what: format!("the resource changed before {before}") })
+}
+
+/// An error unless the pod is as it was seen, or still not there: what it did unseen would be lost with it.
+pub(super) async fn check_pod(pass: &Pass<'_>, seen: &PodSeen) -> Result<(), Error> {
+    let subject = &pass.validated.subject;
+    let pods: Api<Pod> = Api::namespaced(pass.context.client.clone(), &subject.namespace);
+    let name = names::pod(&subject.name);
+    let now = pass.context.call("look at the pod", pods.get_opt(&name)).await?;
+    if PodSeen::of(now.as_ref()) == *seen {
+        return Ok(());
+    }
+    Err(Error::Stale { what: format!("pod {name} is not as it was seen, and would go with its StatefulSet") })
 }

@@ -71,6 +71,7 @@ mod tests {
             uid: "u".to_owned(),
             resource_version: None,
             at_once: false,
+            pod: None,
         };
         let deletes = Action { step: Step::Delete(left), ..action(Kind::Service, None, true) };
         assert_eq!(put_right(&deletes, true), None);

@@ -141,6 +141,7 @@ mod tests {
             uid: "u".to_owned(),
             resource_version: Some("7".to_owned()),
             at_once: false,
+            pod: None,
         };
         let manifest = Manifest {
             kind: Kind::StatefulSet,

@@ -172,6 +172,9 @@ impl Pass<'_> {
                 if stops_questdb(target) {
                     current::check(self, "QuestDB was stopped", plan::is_suspended).await?;
                 }
+                if let Some(seen) = &target.pod {
+                    current::check_pod(self, seen).await?;
+                }
                 kubernetes::delete(self, target).await
             }
             Step::LabelNode { name, uid, labels } => kubernetes::label_node(self, name, uid, labels).await,
@@ -330,7 +333,8 @@ mod tests {
             (Kind::Node, false, false),
         ] {
             let (name, uid) = ("a".to_owned(), "u".to_owned());
-            let target = Target { kind, namespace: None, name, uid, resource_version: None, at_once };
+            let target =
+                Target { kind, namespace: None, name, uid, resource_version: None, at_once, pod: None };
             assert_eq!(stops_questdb(&target), stops, "{kind:?} {at_once}");
         }
     }

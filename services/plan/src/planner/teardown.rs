@@ -147,7 +147,9 @@ fn stop_pod(world: &World<'_>, plan: &mut Plan) -> bool {
     if let Some(found) = &children.stateful_set {
         if found.metadata.deletion_timestamp.is_none() {
             super::version::take_back(world, plan, Part::PodStop);
-            let target = target(Kind::StatefulSet, &found.metadata);
+            // With its pod goes what that could have told of another image.
+            let pod = world.upgrade.rests_on_pod(children.pod.as_deref());
+            let target = Target { pod, ..target(Kind::StatefulSet, &found.metadata) };
             plan.act(Part::PodStop, Step::Delete(target), "the pod would be made again");
         }
         let set = [(Kind::StatefulSet, &found.metadata)];

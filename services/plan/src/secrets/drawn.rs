@@ -56,6 +56,7 @@ impl DrawnKey {
             uid: self.secret.clone(),
             resource_version: None,
             at_once: false,
+            pod: None,
         };
         (!self.secret.is_empty()).then_some(target)
     }

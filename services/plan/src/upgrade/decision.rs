@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use resources::{ChangeMeans, UpgradeResult, UpgradeStatus};
 
+use super::PodSeen;
 use crate::change::image_of_pod;
 use crate::{Change, Manifest, State};
 
@@ -48,6 +49,12 @@ impl Decision {
     pub(crate) fn rests_on(&self, pod: &Pod) -> bool {
         let record = self.record.as_ref().filter(|record| record.complete);
         record.is_some() && image_of_pod(pod).as_ref() == record.map(|record| &record.from)
+    }
+
+    /// How the pod is seen, while it may still tell what became of another image.
+    pub(crate) fn rests_on_pod(&self, pod: Option<&Pod>) -> Option<PodSeen> {
+        let is_open = self.record.as_ref().is_some_and(|record| record.result != UpgradeResult::Succeeded);
+        is_open.then(|| PodSeen::of(pod))
     }
 
     /// Whether this image was taken back, and the one before it is in force.

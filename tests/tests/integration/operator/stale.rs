@@ -166,6 +166,55 @@ async fn a_machine_that_a_stateful_set_pins_unseen_is_not_ended() {
     subject.purge_with_others().await;
 }
 
+/// What became of another version is read off the pod, which goes with its StatefulSet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_decides_and_is_another_one_unseen_is_not_stopped() {
+    let mut subject = Subject::new(&unique("decides")).await;
+    let _others = Others::of(&subject.rig);
+    let lease = subject.rig.lease().await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
+    let _operator = behind(&subject.rig, &front, &lease);
+    subject.wish_run_state("Running").await;
+    subject.carried_out(Phase::Ready).await;
+    let before = Made::by(&subject).await;
+    say_taken_back(&subject).await;
+
+    front.set_fate(Fate::Late, &["pods"], 1);
+    let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    let name = names::pod(&subject.name);
+    subject.pods().delete(&name, &at_once).await.unwrap();
+    eventually(PATIENCE, "another pod", async || {
+        let pod = subject.pods().get_opt(&name).await.unwrap()?;
+        (pod.metadata.uid != before.pod).then_some(())
+    })
+    .await;
+    kept_back(&front, "pods", 0).await;
+    let itself = format!("/pods/{name}");
+    let asks = |seen: &Seen| seen.method == Method::GET && seen.about().ends_with(&itself);
+    let earlier = front.seen(asks).len();
+    subject.wish_run_state("Paused").await;
+    eventually(PATIENCE, "live looks", async || (front.seen(asks).len() > earlier + 1).then_some(())).await;
+    let still = subject.sets().get(&subject.name).await.unwrap().metadata;
+    assert_eq!((still.uid, still.deletion_timestamp), (before.set, None));
+
+    front.set_fate(Fate::Told, &[], 1);
+    subject.carried_out(Phase::Paused).await;
+    subject.purge_with_others().await;
+}
+
+/// Another version was asked for, and taken back, as the StatefulSet has it written down.
+async fn say_taken_back(subject: &Subject) {
+    let [from, to] = [domain::catalogue::DEFAULT_VERSION, "99.0.0"].map(domain::catalogue::image_of);
+    let record =
+        json!({ "from": from, "to": to, "result": "RolledBack", "startedAt": "2026-01-01T00:00:00Z" });
+    let said = json!({ "metadata": { "annotations": { names::UPGRADE: record.to_string() } } });
+    subject.sets().patch(&subject.name, &PatchParams::default(), &Patch::Merge(&said)).await.unwrap();
+    eventually(PATIENCE, "what is told of it", async || {
+        subject.rig.as_admin().get(&subject.name).await.unwrap().status?.last_upgrade
+    })
+    .await;
+}
+
 /// Nobody tells the operator that the database is to serve again, and it was about to stop it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_is_to_serve_again_unseen_is_not_stopped() {

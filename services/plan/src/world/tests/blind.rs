@@ -1,6 +1,8 @@
 //! Caches that are behind by more than a write: for some looks they show nothing of what runs. No machine is ended by them while
 //! anything is on it, none that is made ready is given up, and nobody is pinned elsewhere.
 
+use std::sync::Arc;
+
 use cloud::{InstanceState, key};
 use k8s_openapi::api::core::v1::Pod;
 use resources::RunState;
@@ -16,7 +18,7 @@ use crate::fixture::{settings, validated};
 use crate::{Children, Kind, Manifest, Part, Plan, State, Step};
 
 /// What they do not show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Blind {
     /// The StatefulSet.
     Set,
@@ -24,24 +26,33 @@ pub(super) enum Blind {
     Pod,
     /// Where the disk is, and the Nodes, either.
     All,
+    /// What became of the pod since it was this one, or so.
+    PodSince(Arc<Pod>),
 }
 
 impl Blind {
-    pub(super) fn hide(self, children: &mut Children) {
+    pub(super) fn hide(&self, children: &mut Children) {
+        if let Self::PodSince(pod) = self {
+            children.pod = Some(Arc::clone(pod));
+            return;
+        }
         children.stateful_set = None;
-        if self != Self::Set {
+        if *self != Self::Set {
             children.pod = None;
         }
-        if self == Self::All {
+        if *self == Self::All {
             children.attachments.clear();
             children.nodes.clear();
         }
     }
 
     /// Whether there is any of it.
-    pub(super) fn hides(self, children: &Children) -> bool {
-        let pod = self != Self::Set && children.pod.is_some();
-        let all = self == Self::All && !(children.attachments.is_empty() && children.nodes.is_empty());
+    pub(super) fn hides(&self, children: &Children) -> bool {
+        if let Self::PodSince(pod) = self {
+            return children.pod.as_ref() != Some(pod);
+        }
+        let pod = *self != Self::Set && children.pod.is_some();
+        let all = *self == Self::All && !(children.attachments.is_empty() && children.nodes.is_empty());
         children.stateful_set.is_some() || pod || all
     }
 }

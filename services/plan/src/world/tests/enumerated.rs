@@ -139,7 +139,7 @@ fn caches_may_not_show_what_runs_for_some_looks() {
             for (taken, world) in passes.iter().filter(|(_, world)| blind.hides(&world.children)) {
                 let what = format!("{}, {looks} without {blind:?} after step {taken}", operation.name);
                 let mut world = world.clone();
-                (world.blind, world.blind_to) = (*looks, *blind);
+                (world.blind, world.blind_to) = (*looks, blind.clone());
                 settle_after(&mut world, *taken, None, false);
                 check_end(&world, &what);
                 assert_same(&world, &end, &what);

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::model::{Refusal, World};
 use crate::snapshot::last_copy_of;
-use crate::{Kind, Manifest, Reload, Setting, Step, Target, build};
+use crate::{Kind, Manifest, PodSeen, Reload, Setting, Step, Target, build};
 
 /// The name of the resource of all these tests.
 const NAME: &str = "trades-33445566";
@@ -161,6 +161,9 @@ impl World {
         let version = target.resource_version.is_none() || target.resource_version == found.resource_version;
         if found.uid.as_ref() != Some(&target.uid) || !version {
             return Err("it is not the object that was seen");
+        }
+        if target.pod.as_ref().is_some_and(|seen| *seen != PodSeen::of(self.children.pod.as_deref())) {
+            return Err("its pod is not as it was seen");
         }
         let children = &mut self.children;
         match target.kind {

@@ -3,6 +3,7 @@
 mod copied;
 mod forward;
 mod midway;
+mod unseen;
 
 use std::sync::Arc;
 

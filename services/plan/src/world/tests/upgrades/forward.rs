@@ -284,7 +284,7 @@ fn who_takes_the_way_forward_back_before_it_begins_may_take_it_again() {
 }
 
 /// A major version whose image could not be had is taken back, and its pod cannot be stopped yet.
-fn taken_back_and_still_there() -> World {
+pub(super) fn taken_back_and_still_there() -> World {
     let mut world = serving();
     world.unpulled = broken("10.0.0");
     wish_for(&mut world, "10.0.0");
@@ -299,7 +299,7 @@ fn taken_back_and_still_there() -> World {
     world
 }
 
-fn open(world: &mut World) {
+pub(super) fn open(world: &mut World) {
     Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = None;
     world.full.machines.clear();
     world.memory.resting.clear();
