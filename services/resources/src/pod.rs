@@ -84,7 +84,8 @@ pub struct AmountsSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbesSpec {
-    /// Until a start counts as failed; every 2 seconds and 300 times when absent. Of no account while a copy is restored.
+    /// Until a start counts as failed; every 2 seconds and 300 times when absent. Of no account while a copy is restored, or another
+    /// version is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub startup: Option<ProbeSpec>,
     /// Until nobody is sent to it; every 3 seconds and 3 times when absent.

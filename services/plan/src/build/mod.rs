@@ -34,7 +34,7 @@ pub use restorer::Copied;
 pub use secret::{drawn_key, secret};
 pub use service::{headless, service};
 pub(crate) use snapshot_order::snapshot_order;
-pub(crate) use stateful_set::{USER, all_tolerations};
+pub(crate) use stateful_set::{USER, all_tolerations, give_time};
 pub use stateful_set::{pod_labels, stateful_set};
 
 /// The same with these parts, as they are: of whatever stands within `json!` a copy is made, and of a part within a part as many as

@@ -53,6 +53,13 @@ pub fn stateful_set(validated: &Validated, node: &str, copied: Option<&Copied>) 
     }
 }
 
+/// Gives the start of another version its time, whatever is chosen: it may rewrite what lies on the disk, and one that is ended half-way
+/// leaves that to whatever begins next. For this alone a pod counts as made like any other, so that nothing is to be told or done once that
+/// version serves.
+pub(crate) fn give_time(set: &mut Manifest) {
+    set.body["spec"]["template"]["spec"]["containers"][0]["startupProbe"] = patient();
+}
+
 /// Nothing but the labels of a pod: the StatefulSet's controller wrote the rest.
 pub fn pod_labels(subject: &Subject, uid: Option<&str>) -> Manifest {
     let name = names::pod(&subject.name);
@@ -169,7 +176,7 @@ fn container(validated: &Validated, copied: Option<&Copied>) -> Value {
     let min = json!({ "name": "min", "containerPort": port::MIN, "protocol": "TCP" });
     // A start may replay much: ten minutes before it counts as failed. A restore rewrites files that are fetched as they are
     // first read: half a day, because one that is ended half-way begins anew.
-    let startup = probe(2, if copied.is_some() { 21_600 } else { 300 });
+    let startup = if copied.is_some() { patient() } else { probe(2, 300) };
     with_parts(
         json!({
             "name": QUESTDB,
@@ -218,6 +225,11 @@ fn environment(validated: &Validated) -> Vec<Value> {
         all.push(fixed("QDB_LINE_TCP_AUTH_DB_PATH", &path));
     }
     all
+}
+
+/// Half a day for what may rewrite the disk.
+fn patient() -> Value {
+    probe(2, 21_600)
 }
 
 fn probe(period: u32, failures: u32) -> Value {

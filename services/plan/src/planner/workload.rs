@@ -71,9 +71,7 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
         fitted.overrides.containers.clear();
     }
     let mut intended = build::stateful_set(&fitted, value, source::copied(world).as_ref());
-    if let Some(record) = world.upgrade.text() {
-        intended.body["metadata"]["annotations"][names::UPGRADE] = record.into();
-    }
+    world.upgrade.write_to(&mut intended);
     if let Some(noted) = references::noted(world) {
         intended.body["spec"]["template"]["metadata"]["annotations"][names::READ_AT_START] = noted.into();
     }

@@ -1,11 +1,11 @@
 //! What is decided about the image of a database.
 
 use k8s_openapi::api::core::v1::Pod;
-use resources::{ChangeMeans, UpgradeResult, UpgradeStatus};
+use resources::{ChangeMeans, UpgradeResult, UpgradeStatus, names};
 
 use super::PodSeen;
 use crate::change::image_of_pod;
-use crate::{Change, Manifest, State};
+use crate::{Change, Manifest, State, build};
 
 /// Which image is in force, and what is to be said and done about the one that is asked for.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,6 +38,16 @@ impl Decision {
     pub(crate) fn text(&self) -> Option<String> {
         let record = || Some(serde_json::to_string(self.record.as_ref()?).unwrap_or_default());
         self.unread.clone().or_else(record)
+    }
+
+    /// Writes the record on the StatefulSet, by whose template another image is given the time that it may take to begin.
+    pub(crate) fn write_to(&self, set: &mut Manifest) {
+        if let Some(text) = self.text() {
+            set.body["metadata"]["annotations"][names::UPGRADE] = text.into();
+        }
+        if self.record.as_ref().is_some_and(|record| record.result == UpgradeResult::Running) {
+            build::give_time(set);
+        }
     }
 
     /// Whether a pod runs what is taken back: one that serves after all must not be ended for that.

@@ -14,7 +14,8 @@ use crate::pod::{
 const ENDS: i32 = 3;
 /// How long an image may be looked for: a registry may be away for a while.
 const PULL: SignedDuration = SignedDuration::from_mins(10);
-/// How long a first start may take in all. One whose process has not ended once has all the time: it may be rewriting.
+/// How long a first start may take in all. One whose process has not ended once has all the time that its startup probe gives it
+/// ([`crate::build::give_time`]): it may be rewriting.
 const START: SignedDuration = SignedDuration::from_mins(60);
 /// By how much the API server's clock may be behind ours.
 const SKEW: SignedDuration = SignedDuration::from_secs(30);

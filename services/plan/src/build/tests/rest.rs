@@ -5,9 +5,11 @@ use cloud::{SecurityGroupId, key};
 use resources::{IngressSpec, RouteSpec, TlsSpec, names};
 use serde_json::{Value, json};
 
-use crate::build::{Copied, drawn_key, launch, routes, security_group, snapshot_order, stateful_set};
+use crate::build::{
+    Copied, drawn_key, give_time, launch, routes, security_group, snapshot_order, stateful_set,
+};
 use crate::fixture::{resource, settings, subject, validated, volume, with};
-use crate::{Settings, Validated, build, pod};
+use crate::{Manifest, Settings, Validated, build, pod};
 
 #[test]
 fn a_key_is_handed_out_in_a_secret_as_recorded() {
@@ -107,6 +109,24 @@ fn a_second_pod_of_a_database_does_not_start_on_the_machine_of_the_first() {
     assert_eq!(labels[names::LABEL_DATABASE], subject().database.as_str(), "of this database alone");
     for (key, value) in labels {
         assert_eq!(template["metadata"]["labels"][key], *value, "every pod of it has {key}, older ones too");
+    }
+}
+
+/// It may rewrite the disk. Once it serves the template is as before, and the pod that was made of the other is none the less current.
+#[test]
+fn the_start_of_another_version_has_half_a_day_and_makes_no_other_template() {
+    let short = json!({ "probes": { "startup": { "periodSeconds": 2, "failureThreshold": 30 } } });
+    for (resource, usual) in [(resource(1), 600), (with("/spec/pod", short), 60)] {
+        let before = stateful_set(&validated(&resource), "n", None);
+        let mut after = before.clone();
+        give_time(&mut after);
+        let seconds = |set: &Manifest| {
+            let probe = &set.body["spec"]["template"]["spec"]["containers"][0]["startupProbe"];
+            probe["periodSeconds"].as_u64().unwrap() * probe["failureThreshold"].as_u64().unwrap()
+        };
+        assert_eq!((seconds(&before), seconds(&after)), (usual, 12 * 3_600));
+        let told = |set: &Manifest| set.body["spec"]["template"]["metadata"].clone();
+        assert_eq!(told(&after), told(&before));
     }
 }
 

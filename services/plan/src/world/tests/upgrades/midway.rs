@@ -118,6 +118,33 @@ fn a_version_that_has_not_served_is_not_told_as_running_when_it_is_stopped() {
     assert!(told_of_upgrade(&world).contains("not to serve"), "{}", told_of_upgrade(&world));
 }
 
+/// For how many seconds the template lets QuestDB start.
+fn patience(world: &World) -> i32 {
+    let set = world.children.stateful_set.as_ref().unwrap();
+    let pod = set.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
+    let probe = pod.containers[0].startup_probe.as_ref().unwrap();
+    probe.period_seconds.unwrap() * probe.failure_threshold.unwrap()
+}
+
+#[test]
+fn a_first_start_has_its_time_and_nobody_is_restarted_or_told_once_that_is_over() {
+    for (ends, version) in [(false, "9.4.0"), (true, "9.3.4")] {
+        let mut world = serving();
+        world.broken = if ends { broken("9.4.0") } else { Vec::new() };
+        wish_for(&mut world, "9.4.0");
+        assert_eq!(patience(&world), 600, "{version}");
+        until(&mut world, |world| is_started(world, "9.4.0"));
+        assert_eq!(patience(&world), 12 * 3_600, "{version}");
+        let pod = world.pod_uid();
+        settle(&mut world, None, false);
+        assert_eq!(patience(&world), 600, "{version}");
+        assert!(is_started(&world, version));
+        assert_eq!(world.pod_uid() == pod, !ends, "{version}");
+        let pending = &world.resource.status.as_ref().unwrap().pending;
+        assert!(ends || pending.is_empty(), "{pending:?}");
+    }
+}
+
 fn pause_and_resume(world: &mut World) {
     change(world, |spec| spec.run_state = RunState::Paused);
     settle(world, None, false);
