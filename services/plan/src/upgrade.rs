@@ -36,7 +36,7 @@ use crate::secrets::Choice;
 use crate::{Change, Children, Goal, Observed, State, Validated, pod_is_ready};
 
 pub(crate) use decision::Decision;
-pub(crate) use disk::{newer, reported_version, start_of};
+pub(crate) use disk::{newer, reported_version, start_of, too_old_by_tag};
 pub use disk::{serves_as, understates, version_on};
 pub use seen::PodSeen;
 use standing::Standing;
@@ -153,7 +153,7 @@ fn later_on_disk<'a>(observed: &'a Observed, record: Option<&UpgradeStatus>, tol
 }
 
 /// What is said to who asks for a version that cannot read the data.
-pub(crate) fn too_old(written: &str, wished: &str) -> String {
+fn too_old(written: &str, wished: &str) -> String {
     format!("QuestDB {wished} cannot read what {written} has written: ask for {written} or a later one")
 }
 
@@ -226,7 +226,8 @@ impl Look<'_> {
             }
         }
         if let Some(written) = self.newest(image, record.as_ref()) {
-            return Decision::of(image, record).refused(too_old(&written, version));
+            let told = if self.is_told_by_tag_alone() { too_old_by_tag } else { too_old };
+            return Decision::of(image, record).refused(told(&written, version));
         }
         self.copied_first(image, record)
     }

@@ -13,7 +13,7 @@ use resources::{DeletionPolicy, QuestDB, StorageSource};
 use super::World;
 use super::existing::{living, trace_of_a_disk};
 use crate::identity::{is_for, not_allowed};
-use crate::upgrade::{too_old, version_on};
+use crate::upgrade::{too_old_by_tag, version_on};
 use crate::{Goal, Observed, Part, Plan, State, Step, Subject, Unseen, Validated, build, pod};
 
 /// What EC2 shows of a source.
@@ -293,7 +293,7 @@ fn adopt<'a>(world: &World<'_>, source: &StorageSource, volume: Option<&'a Volum
     if let Some(written) = version_on(volume, None)
         && is_downgrade(written, &validated.version)
     {
-        return Verdict::No(format!("{id}: {}", too_old(written, &validated.version)));
+        return Verdict::No(format!("{id}: {}", too_old_by_tag(written, &validated.version)));
     }
     match volume.state {
         VolumeState::Available => Verdict::Adopt(volume, missing),

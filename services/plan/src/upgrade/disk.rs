@@ -13,7 +13,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use resources::{QuestDB, UpgradeResult, UpgradeStatus};
 
-use super::{ran_last, version_of};
+use super::{Look, ran_last, version_of};
 use crate::change::{image_of_pod, image_of_template};
 use crate::pod_serves;
 
@@ -45,6 +45,30 @@ pub fn version_on<'a>(disk: &'a Volume, reported: Option<&'a str>) -> Option<&'a
 /// Whether a disk that carries this version from now on says less than it does.
 pub fn understates(disk: &Volume, version: &str) -> bool {
     version_of_disk(disk).is_some_and(|shown| catalogue::is_downgrade(shown, version))
+}
+
+/// What is said to who asks for a version that cannot read the data, where nothing but the tag of the disk tells that there is such.
+pub(crate) fn too_old_by_tag(written: &str, wished: &str) -> String {
+    format!(
+        "QuestDB {wished} cannot read what {written} may have written, of which tag {} of the disk alone tells: ask for {written} or a \
+         later one; whoever knows that {written} has never begun on it takes that tag off while nothing runs",
+        key::QUESTDB
+    )
+}
+
+impl Look<'_> {
+    /// Whether nothing but the tag of the disk tells of a version whose data the one that is asked for may not read: the tag was written
+    /// before that could begin, and nothing that would have started it may have been.
+    pub(super) fn is_told_by_tag_alone(&self) -> bool {
+        let children = &self.observed.children;
+        let template = image_of_template(children.stateful_set.as_deref());
+        let pod = children.pod.as_deref().and_then(image_of_pod);
+        let record = self.record().map(|record| ran_last(&record).to_owned());
+        let images = [template, pod, record].into_iter().flatten();
+        let reported = self.resource.status.as_ref().and_then(|status| status.version.clone());
+        let mut told = images.map(|image| version_of(&image).to_owned()).chain(reported);
+        !told.any(|told| catalogue::is_downgrade(&told, &self.validated.version))
+    }
 }
 
 /// How a disk says which start of another version its own is said for.

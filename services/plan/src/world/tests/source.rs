@@ -244,7 +244,8 @@ const VOLUMES: &[Row<World>] = &[
     (
         |world| offer(world, |volume| volume.tags = volume.tags.clone().with(key::QUESTDB, "10.0.0")),
         false,
-        "vol-01234567890123456: QuestDB 9.3.4 cannot read what 10.0.0 has written: ask for 10.0.0 or a later one",
+        "vol-01234567890123456: QuestDB 9.3.4 cannot read what 10.0.0 may have written, of which tag questdb.io/version of the disk alone \
+         tells: ask for 10.0.0 or a later one",
     ),
 ];
 

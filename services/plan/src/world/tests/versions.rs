@@ -223,6 +223,25 @@ fn what_was_said_too_early_counts_when_nothing_else_is_left() {
     assert!(is_refused(&world.resource) && said(&world) == Some("10.0.0"));
 }
 
+/// Nothing that would start it could be written, and then the machine is gone.
+#[test]
+fn where_the_disk_alone_tells_of_a_later_version_it_is_said_and_what_can_be_done_while_nothing_runs() {
+    let mut world = said_too_much();
+    wish_for(&mut world, "9.3.4");
+    world.instances[0].state = InstanceState::Terminated;
+    world.children.pod = None;
+    world.let_go();
+    pass(&mut world, &mut 0, None, false);
+    let alone = "10.0.0 may have written, of which tag questdb.io/version of the disk alone tells";
+    let text = refusal(&world);
+    assert!(text.contains(alone) && text.contains("takes that tag off while nothing runs"), "{text}");
+    // From then on it may begin.
+    settle(&mut world, None, false);
+    let text = refusal(&world);
+    assert_eq!(runs(&world).as_deref(), Some("10.0.0"));
+    assert!(text.contains("10.0.0 has written") && !text.contains("tag"), "{text}");
+}
+
 /// It was seen to serve alone, and does not any more: the hand that writes looks itself.
 #[test]
 fn nothing_older_is_said_by_who_saw_what_was() {
