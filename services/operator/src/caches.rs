@@ -139,6 +139,12 @@ impl Caches {
             .collect()
     }
 
+    /// Whether a resource stands for a database by its status.
+    pub(crate) fn is_believed(&self, resource: &Key, database: &str) -> bool {
+        let told = self.resources.told_of(resource, |brief| brief.claims(database) && brief.is_believed());
+        told.unwrap_or_default()
+    }
+
     /// Routes of other databases to the host of this one's, as far as they are seen.
     pub(crate) fn rivals(
         &self,

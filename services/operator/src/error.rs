@@ -109,6 +109,12 @@ pub enum Error {
         /// What.
         what: String,
     },
+    /// Something that is to be destroyed was made for another resource.
+    #[error("{what}")]
+    OfAnother {
+        /// What, and what to do.
+        what: String,
+    },
     /// Somebody else writes a field of ours again and again.
     #[error("{what}")]
     Contended {
@@ -197,6 +203,7 @@ impl Error {
             | Self::Elsewhere { .. }
             | Self::Foreign { .. }
             | Self::NotTagged { .. }
+            | Self::OfAnother { .. }
             | Self::Contended { .. }
             | Self::Pruned { .. }
             | Self::Definition { .. }
@@ -250,6 +257,7 @@ impl Error {
             Self::Database { .. } => "database",
             Self::Foreign { .. } => "foreign",
             Self::NotTagged { .. } => "not_tagged",
+            Self::OfAnother { .. } => "of_another",
             Self::Contended { .. } => "contended",
             Self::Stale { .. } => "stale",
             Self::Pruned { .. } => "pruned",
@@ -294,6 +302,7 @@ impl Error {
             | Self::Database { .. }
             | Self::Foreign { .. }
             | Self::NotTagged { .. }
+            | Self::OfAnother { .. }
             | Self::Contended { .. }
             | Self::Pruned { .. }
             | Self::Definition { .. }

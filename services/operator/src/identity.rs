@@ -4,6 +4,8 @@
 //! *Invariant:* nothing of a database is changed, and nothing is told of it, for a resource whose status does not hold its identity,
 //! unless [`doubt`] has nothing against it: everything else that names one may be written by who may write in the namespace. What this
 //! process keeps back of a first status counts as if it were said: things are made by it already, which somebody has to look after.
+//! *Invariant:* nor for one that was brought back with the status of another, which is there: of the two it is that one's for which the
+//! disk was made.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 use cloud::{Instance, Select, Volume};
 use kube::api::ListParams;
 use kube::runtime::reflector::ObjectRef;
-use plan::{Holder, Identity, Kind, Standing, Subject, Trace};
+use plan::{Holder, Identity, Kind, MadeFor, Named, Standing, Subject, Trace};
 use resources::{QuestDB, names};
 
 use crate::apply::kubernetes;
@@ -25,6 +27,8 @@ use crate::turn::Next;
 const NEW: Duration = Duration::from_mins(1);
 /// How old the picture of EC2 may be in which a namesake's machine and disk are noticed.
 const PICTURE: Duration = Duration::from_secs(45);
+/// The same for whom a disk was made, which changes only by people.
+const TAGS: Duration = Duration::from_mins(5);
 
 /// Between two looks at what people have to make clear.
 const UNCLEAR: Duration = Duration::from_secs(30);
@@ -59,17 +63,20 @@ pub(crate) async fn settle(context: &Context, resource: &QuestDB) -> Result<Next
     Ok(Next::Change)
 }
 
-/// Why the identity of a resource must not be acted upon, which `what` names; nothing once it is believed. What EC2 shows may be
-/// older than the newest disk: that one's resource lives, or is gone for less than the age of a picture. Nobody is turned away by what
-/// it shows of machines that may have ended since.
+/// Why the identity of a resource must not be acted upon, which `what` names; nothing once it is believed, unless it came with the status
+/// of another one. What EC2 shows may be older than the newest disk: that one's resource lives, or is gone for less than the age of a
+/// picture. Nobody is turned away by what it shows of machines that may have ended since.
 pub(crate) async fn doubt(
     context: &Context,
     resource: &QuestDB,
     (subject, what): (&Subject, &str),
 ) -> Result<Option<String>, Error> {
     let (caches, database) = (&context.caches, subject.database.as_str());
+    if plan::is_believed(resource) {
+        return Ok(original(context, subject).await?.map(|original| plan::copy_of(subject, &original)));
+    }
     let uid = resource.metadata.uid.as_deref().unwrap_or_default();
-    if plan::is_believed(resource) || context.memories.unsaid(uid).as_deref() == Some(database) {
+    if context.memories.unsaid(uid).as_deref() == Some(database) {
         return Ok(None);
     }
     let now = Instant::now();
@@ -92,6 +99,22 @@ pub(crate) async fn doubt(
     let seen = context.view.of(database, now).await;
     let seen = seen.map_err(Error::aws("look again for whose the database is in EC2"))?;
     Ok(judge(&seen.volumes, &seen.instances))
+}
+
+/// The resource that stands for a database as surely as one whose status holds it, and for which its disk was made. Nothing is asked
+/// for one whose disk has its object: of all that there are, these are nearly all.
+async fn original(context: &Context, subject: &Subject) -> Result<Option<Named>, Error> {
+    let (caches, database) = (&context.caches, subject.database.as_str());
+    let objects = caches.volumes_of(database);
+    let mut disks: Vec<_> = objects.iter().map(|object| MadeFor::by_object(subject, object)).collect();
+    if disks.iter().all(|disk| *disk == MadeFor::Untold) {
+        let picture = context.view.at_most(TAGS).await;
+        let picture = picture.map_err(Error::aws("look for whom the disk was made in EC2"))?;
+        let living = picture.volumes(database).iter().filter(|disk| !disk.state.is_ending());
+        disks = living.map(|disk| MadeFor::by_tags(subject, &disk.tags)).collect();
+    }
+    let mut others = plan::made_for_others(disks).into_iter();
+    Ok(others.find(|other| caches.is_believed(&Key::new(Some(&other.namespace), &other.name), database)))
 }
 
 /// What is done for a resource whose identity is in doubt: nothing. One that is being deleted is let go, because nothing was made

@@ -107,6 +107,11 @@ impl<K: Kept> Store<K> {
         self.fresh.forget_in_time().await;
     }
 
+    /// What is told by the brief of an object.
+    pub(crate) fn told_of<T>(&self, key: &Key, tell: impl FnOnce(&K::Brief) -> T) -> Option<T> {
+        self.read().get(key).map(|packed| tell(&packed.brief))
+    }
+
     /// Whether an object is there.
     pub(crate) fn has(&self, key: &Key) -> bool {
         self.read().contains_key(key)

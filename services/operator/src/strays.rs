@@ -252,7 +252,7 @@ impl Look<'_> {
         if children.persistent_volumes.is_empty() {
             let api: Api<PersistentVolume> = Api::all(self.context.client.clone());
             let found = self.live(api, disk).await?;
-            let found = found.filter(|found| is_claimed_by(found, self.subject, &claim));
+            let found = found.filter(|found| self.subject.is_claimant(found));
             any |= found.is_some();
             children.persistent_volumes.extend(found);
         }
@@ -269,13 +269,6 @@ impl Look<'_> {
         }
         Ok(any)
     }
-}
-
-fn is_claimed_by(volume: &PersistentVolume, subject: &Subject, claim: &str) -> bool {
-    let by = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
-    by.is_some_and(|by| {
-        by.name.as_deref() == Some(claim) && by.namespace.as_deref() == Some(&subject.namespace)
-    })
 }
 
 /// Whether a pod has our claim. The StatefulSet's controller disowns a pod of ours without its labels: it is known by the disk that it

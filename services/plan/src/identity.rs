@@ -3,9 +3,11 @@
 //!
 //! *Invariant:* an identity is minted only when nothing anywhere knows one, and nothing is made before status holds it,
 //! because a resource may be replaced as a whole (which takes every annotation with it) and its status may not. *Invariant:* it is
-//! believed only once status holds it; before that, nothing may speak against it.
+//! believed only once status holds it; before that, nothing may speak against it. Of two whose status holds the same one, the disk
+//! tells which is a copy.
 
 mod doubt;
+mod original;
 
 use std::collections::BTreeSet;
 
@@ -15,9 +17,10 @@ use resources::{QuestDB, names};
 
 use crate::Settings;
 
+pub(crate) use doubt::not_allowed;
 use doubt::whose;
-pub use doubt::{Holder, Standing, doubt, offered_to};
-pub(crate) use doubt::{is_for, not_allowed};
+pub use doubt::{Holder, Standing, doubt, is_for, offered_to};
+pub use original::{MadeFor, Named, copy_of, made_for_others};
 
 /// Something that names a resource's database.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cloud::{Owner, Role};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::core::ObjectMeta;
 use resources::{QuestDB, names};
 use serde_json::{Value, json};
@@ -103,6 +104,15 @@ impl Subject {
     /// resource. That a StatefulSet of our name controls it says nothing: somebody else's may have that name.
     pub fn holds(&self, object: &ObjectMeta) -> bool {
         self.owns(object.labels.as_ref()) || goes_with(object, &self.uid)
+    }
+
+    /// Whether a `PersistentVolume` is for the claim of this resource.
+    pub fn is_claimant(&self, volume: &PersistentVolume) -> bool {
+        let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+        claim.is_some_and(|claim| {
+            claim.namespace.as_ref() == Some(&self.namespace)
+                && claim.name.as_ref() == Some(&names::claim(&self.name))
+        })
     }
 
     /// Whether what is to be made is there and was not seen yet, although whoever sees our objects sees it soon. A StatefulSet says

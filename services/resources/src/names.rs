@@ -222,6 +222,11 @@ pub fn claim(resource: &str) -> String {
     format!("data-{resource}-0")
 }
 
+/// The resource whose claim would have this name.
+pub fn of_claim(claim: &str) -> Option<&str> {
+    claim.strip_prefix("data-")?.strip_suffix("-0")
+}
+
 /// The one pod of a resource.
 pub fn pod(resource: &str) -> String {
     format!("{resource}-0")

@@ -3,6 +3,7 @@
 //! *Invariant:* a disk is destroyed only when EC2 and Kubernetes, both asked now, say that nothing holds it, its tags that it is
 //! this database's, and the resource, read last, that this is still asked for, and by its report that this is the disk; where a
 //! last copy is to be kept, EC2 shows it complete. The definition in force is one that shows all by which it could be kept.
+//! *Invariant:* nor is it destroyed for a resource that only has the report of another one, for which it was made.
 //! *Invariant:* what was seen is not old when the disk goes: the looks and the call each have a short deadline, in which the
 //! turn that the call waits for is included.
 
@@ -11,10 +12,11 @@ use std::time::Duration;
 use cloud::{
     Error as AwsError, Owner, Select, SnapshotId, SnapshotState, Volume, VolumeId, VolumeSnapshot, key,
 };
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 use kube::api::ListParams;
-use plan::{Evidence, Goal, is_suspended, misread};
+use plan::{Evidence, Goal, MadeFor, Named, is_suspended, misread};
 use resources::{DeletionPolicy, QuestDB, QuestDBSnapshot};
 
 use super::{Pass, aws, definition};
@@ -83,6 +85,7 @@ async fn look(
         check_copied(pass, disk, copy).await?;
     }
     check_unattached(pass, disk, persistent_volume).await?;
+    check_own(pass, disk, persistent_volume).await?;
     let api: Api<QuestDB> = Api::namespaced(pass.context.client.clone(), &pass.validated.subject.namespace);
     let now = pass.context.call("look at the resource", api.get_opt(&pass.validated.subject.name)).await?;
     check_wish(pass.resource, now.as_ref(), copy).map_err(|what| Error::Stale { what })?;
@@ -166,6 +169,52 @@ async fn check_unattached(pass: &Pass<'_>, disk: &Volume, persistent_volume: &st
     let Some(attachment) = held else { return Ok(()) };
     let node = &attachment.spec.node_name;
     Err(Error::Stale { what: format!("{} is still attached to Node {node} by Kubernetes' word", disk.id) })
+}
+
+/// Reports and tags may be those of another resource, as where a backup was brought back into another namespace with its status: a disk
+/// is destroyed for the one that it was made for, or for whom somebody who may write tags in AWS has named on it. One whose object is
+/// gone is told by its tags alone, and of the other one nothing is known where its namespace is not looked after.
+async fn check_own(pass: &Pass<'_>, disk: &Volume, persistent_volume: &str) -> Result<(), Error> {
+    let (context, subject) = (pass.context, &pass.validated.subject);
+    if plan::is_for(subject, &disk.tags) {
+        return Ok(());
+    }
+    let api: Api<PersistentVolume> = Api::all(context.client.clone());
+    let object = context.call("look for whom the disk was made", api.get_opt(persistent_volume)).await?;
+    match object.map_or(MadeFor::Untold, |object| MadeFor::by_object(subject, &object)) {
+        MadeFor::This => return Ok(()),
+        MadeFor::Other(other) => {
+            let gone = format!(
+                "if there is no {other} that is to have it, delete PersistentVolume {persistent_volume}"
+            );
+            return Err(kept(&disk.id, &other, &gone));
+        }
+        MadeFor::Untold => {}
+    }
+    let MadeFor::Other(other) = MadeFor::by_tags(subject, &disk.tags) else { return Ok(()) };
+    if !context.scope.covers(&other.namespace) {
+        return Ok(());
+    }
+    let api: Api<QuestDB> = Api::namespaced(context.client.clone(), &other.namespace);
+    let found =
+        context.call("look at the resource that the disk was made for", api.get_opt(&other.name)).await?;
+    let is_held = |found: &QuestDB| {
+        plan::is_believed(found) && plan::settled_identity(found) == Some(subject.database.as_str())
+    };
+    if found.as_ref().is_some_and(is_held) {
+        return Err(kept(&disk.id, &other, &format!("if {other} is not to have it, delete that one first")));
+    }
+    Ok(())
+}
+
+/// That a disk stays which was made for another resource. Pure.
+fn kept(disk: &VolumeId, other: &Named, or: &str) -> Error {
+    Error::OfAnother {
+        what: format!(
+            "{disk} was made for {other}, so it is not destroyed: to have this resource go without it, give it \
+             spec.storage.deletionPolicy Retain; {or}"
+        ),
+    }
 }
 
 /// Whether the resource, read now, is the one that the plan was made of, and asks for the end of its disk still. Pure.
@@ -260,6 +309,18 @@ mod tests {
         resource.status = Some(serde_json::from_value(status).unwrap());
         assert_eq!(check_reported(&resource, &disk), Ok(()));
         assert!(check_reported(&resource, &other).unwrap_err().contains("vol-1"));
+    }
+
+    #[test]
+    fn whose_disk_stays_is_told_with_what_to_do() {
+        let other = Named { namespace: "data".to_owned(), name: "trades".to_owned() };
+        let error = kept(&VolumeId::new("vol-1"), &other, "delete it");
+        let told = error.to_string();
+        assert!(
+            told.starts_with("vol-1 was made for data/trades, ") && told.ends_with("; delete it"),
+            "{told}"
+        );
+        assert!(error.is_lasting() && error.is_trouble(), "people have to hear of it");
     }
 
     #[test]

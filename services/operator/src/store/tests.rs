@@ -405,6 +405,8 @@ fn what_a_database_said_before_a_start_is_known_from_the_first_list() {
     }
     let known: Vec<bool> = store.briefs().iter().map(|(_, brief)| brief.is_degraded).collect();
     assert_eq!(known, [true]);
+    let told = |name: &str| store.told_of(&Key::new(Some("n"), name), |brief| brief.is_degraded);
+    assert_eq!((told("a"), told("b")), (Some(true), None));
 }
 
 /// There are tens of thousands of them.

@@ -59,7 +59,7 @@ pub(crate) fn whose(tags: &Tags) -> Option<&str> {
 }
 
 /// Whether somebody who may write tags in AWS has named this resource on it.
-pub(crate) fn is_for(subject: &Subject, tags: &Tags) -> bool {
+pub fn is_for(subject: &Subject, tags: &Tags) -> bool {
     tags.get(key::FOR) == Some(&subject.display())
 }
 

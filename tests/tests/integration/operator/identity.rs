@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use cloud::{Instance, SecurityGroup, Tags, Volume, key};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use resources::{Phase, RunState, names};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use resources::{Phase, QuestDB, RunState, names};
 use serde_json::{Value, json};
 use testkit::{Spawned, eventually, unique};
 
@@ -176,5 +176,127 @@ async fn a_disk_whose_name_in_ec2_was_changed_is_not_passed_over_for_an_empty_on
     assert_eq!(made(&rig).await.1, disk);
     removed(&rig, "renamed").await;
     no_disk(&rig).await;
+    rig.end().await;
+}
+
+/// A database that served and is paused.
+async fn paused(rig: &Rig, name: &str) -> QuestDB {
+    let mut wish = plain(rig, name, "Delete");
+    apply(&rig.as_admin(), &wish).await.unwrap();
+    in_phase(rig, name, Phase::Ready).await;
+    wish["spec"]["runState"] = json!("Paused");
+    apply(&rig.as_admin(), &wish).await.unwrap();
+    let found = in_phase(rig, name, Phase::Paused).await;
+    eventually(PATIENCE, "the end of its machine", async || rig.instances().await.is_empty().then_some(()))
+        .await;
+    found
+}
+
+async fn in_phase(rig: &Rig, name: &str, phase: Phase) -> QuestDB {
+    eventually(PATIENCE, &format!("{name} to be {phase:?}"), async || {
+        let found = rig.as_admin().get(name).await.unwrap();
+        (found.status.as_ref()?.phase == Some(phase)).then_some(found)
+    })
+    .await
+}
+
+/// What a backup of a resource brings into another namespace, with its status, while no operator is there.
+async fn brought_back(original: &QuestDB, into: &Rig) {
+    let metadata = &original.metadata;
+    let copy = json!({
+        "apiVersion": "crd.questdb.io/v1", "kind": "QuestDB",
+        "metadata": {
+            "name": metadata.name, "namespace": into.namespace, "annotations": metadata.annotations,
+            "finalizers": metadata.finalizers,
+        },
+        "spec": original.spec,
+    });
+    let (api, copy) = (into.as_admin(), serde_json::from_value(copy).unwrap());
+    api.create(&PostParams::default(), &copy).await.unwrap();
+    let status = Patch::Merge(json!({ "status": original.status }));
+    api.patch_status(metadata.name.as_deref().unwrap(), &PatchParams::default(), &status).await.unwrap();
+}
+
+/// Waits until a condition of a resource is True in words that have this part.
+async fn says(rig: &Rig, name: &str, (condition, part): (&str, &str)) {
+    eventually(PATIENCE, &format!("{condition} of {name} to say {part}"), async || {
+        let status = rig.as_admin().get(name).await.unwrap().status?;
+        let found = status.conditions.into_iter().find(|found| found.type_ == condition)?;
+        (found.status == "True" && found.message.contains(part)).then_some(())
+    })
+    .await;
+}
+
+/// The disk of a database that rests.
+fn disk_of(resource: &QuestDB) -> String {
+    resource.status.as_ref().unwrap().volume.as_ref().unwrap().id.clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_came_with_the_status_of_its_original_takes_nothing_of_it_when_it_goes() {
+    let rig = Arc::new(Rig::new().await);
+    let _others = Others::of(&rig);
+    let (beside, name) = (rig.beside().await, unique("original"));
+    let first = operator(&rig, &beside).await;
+    let original = paused(&rig, &name).await;
+    first.kill().await.unwrap();
+    let hostname = rig.hostname(&name);
+    let (before, records) = (owned(&rig).await, rig.records(&hostname).await);
+    assert_eq!((before.1.len(), before.2.len(), records.len()), (1, 1, 1), "{before:?} {records:?}");
+    brought_back(&original, &beside).await;
+
+    let _second = operator(&rig, &beside).await;
+    let stands = format!("{}/{name} stands for database", rig.namespace);
+    says(&beside, &name, (names::condition::CONFLICT, &stands)).await;
+    assert_eq!(owned(&rig).await, before);
+    beside.as_admin().delete(&name, &DeleteParams::default()).await.unwrap();
+    eventually(PATIENCE, "the copy to be let go", async || {
+        beside.as_admin().get_opt(&name).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    assert_eq!((owned(&rig).await, rig.records(&hostname).await), (before, records));
+    let kept = rig.as_admin().get(&name).await.unwrap().status.unwrap();
+    assert_eq!(kept.phase, Some(Phase::Paused));
+    assert!(kept.conditions.iter().all(|found| found.type_ != names::condition::CONFLICT), "{kept:?}");
+
+    // Nor is the original taken for a copy once nothing but the tags of its disk tells whose that is.
+    let objects: Api<PersistentVolume> = Api::all(rig.admin.clone());
+    let object = names::persistent_volume(&disk_of(&original));
+    objects.delete(&object, &DeleteParams::default()).await.unwrap();
+    eventually(PATIENCE, "the end of the disk's object", async || {
+        objects.get_opt(&object).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    removed(&rig, &name).await;
+    no_disk(&rig).await;
+    beside.end().await;
+    rig.end().await;
+}
+
+/// Of the resource that the disk was made for its operator sees nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_disk_is_destroyed_with_a_copy_where_only_its_object_tells_that_there_is_another_one() {
+    let rig = Arc::new(Rig::new().await);
+    let _others = Others::of(&rig);
+    let (beside, name) = (rig.beside().await, unique("unseen"));
+    let mut first = rig.start().await;
+    let original = paused(&rig, &name).await;
+    first.kill().await.unwrap();
+    brought_back(&original, &beside).await;
+
+    let _alone = beside.start().await;
+    beside.as_admin().delete(&name, &DeleteParams::default()).await.unwrap();
+    let made_for = format!("{} was made for {}/{name}", disk_of(&original), rig.namespace);
+    says(&beside, &name, (names::condition::DEGRADED, &made_for)).await;
+    let retain = Patch::Merge(json!({ "spec": { "storage": { "deletionPolicy": "Retain" } } }));
+    beside.as_admin().patch(&name, &PatchParams::default(), &retain).await.unwrap();
+    eventually(PATIENCE, "the copy to be let go", async || {
+        beside.as_admin().get_opt(&name).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    let left = rig.volumes().await;
+    assert_eq!((left.len(), left[0].id.as_str()), (1, &*disk_of(&original)), "{left:?}");
+    rig.aws.delete_volume(&left[0].id).await.unwrap();
+    beside.end().await;
     rig.end().await;
 }

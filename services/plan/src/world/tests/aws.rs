@@ -14,8 +14,10 @@ use resources::{QuestDB, names};
 
 use super::kubernetes::node;
 use super::model::{Refusal, World};
-use crate::fixture::validated;
-use crate::{Goal, Left, Observed, Part, Proof, Step, is_still_its_disk, is_still_ours, lost};
+use crate::fixture::{settings, validated};
+use crate::{
+    Goal, Left, MadeFor, Observed, Part, Proof, Step, Subject, is_still_its_disk, is_still_ours, lost,
+};
 
 /// MiB per second of a gp3 volume for which nobody asked for any.
 const THROUGHPUT: u32 = 125;
@@ -108,8 +110,9 @@ impl World {
                 self.check_tags(group.as_str());
                 self.groups.retain(|found| found.id != *group);
             }
-            Step::DeleteVolume { volume, copy, .. } => {
+            Step::DeleteVolume { volume, copy, persistent_volume } => {
                 self.check_last_copy(volume, copy.as_ref())?;
+                self.check_made_for(persistent_volume, seen)?;
                 if crate::disk_reported(seen) != Some(volume.as_str()) {
                     return Err("no report says that it is the disk");
                 }
@@ -129,6 +132,17 @@ impl World {
             other => panic!("{} is not a step on EC2", other.name()),
         }
         Ok(())
+    }
+
+    /// What was made for another resource stays, by what there is of it in Kubernetes.
+    fn check_made_for(&self, persistent_volume: &str, seen: &QuestDB) -> Result<(), Refusal> {
+        let Some(subject) = Subject::of(seen, &settings()) else { return Ok(()) };
+        let mut objects = self.children.persistent_volumes.iter();
+        let object = objects.find(|found| found.metadata.name.as_deref() == Some(persistent_volume));
+        match object.map(|found| MadeFor::by_object(&subject, found)) {
+            Some(MadeFor::Other(_)) => Err("it was made for another resource"),
+            Some(MadeFor::This | MadeFor::Untold) | None => Ok(()),
+        }
     }
 
     /// Asked live, as the operator does, for the wish as it was seen.
