@@ -61,6 +61,14 @@ pub(crate) fn instance(seen: ec2::Instance) -> Result<Instance, Missing> {
     })
 }
 
+/// The interface that a machine was launched with, by its id: others may be attached to it, in whatever order EC2 shows them.
+pub(crate) fn first_interface(seen: ec2::Instance) -> Option<String> {
+    let is_first = |one: &ec2::InstanceNetworkInterface| {
+        one.attachment.as_ref().and_then(|attachment| attachment.device_index) == Some(0)
+    };
+    seen.network_interfaces?.into_iter().find(is_first)?.network_interface_id
+}
+
 pub(crate) fn volume(seen: ec2::Volume) -> Result<Volume, Missing> {
     let attachments = seen.attachments.unwrap_or_default();
     Ok(Volume {
@@ -295,6 +303,23 @@ mod tests {
         let seen = instance(seen).unwrap();
         assert_eq!((seen.state, seen.subnet, seen.private_ip), (InstanceState::Terminated, None, None));
         assert_eq!(seen.client_token, None);
+    }
+
+    #[test]
+    fn the_first_interface_is_the_one_that_a_machine_was_launched_with() {
+        let interface = |id: &str, index: Option<i32>| {
+            let attachment = ec2::InstanceNetworkInterfaceAttachment::builder().set_device_index(index);
+            let interface = ec2::InstanceNetworkInterface::builder().network_interface_id(id);
+            interface.attachment(attachment.build()).build()
+        };
+        let first = |interfaces: Vec<ec2::InstanceNetworkInterface>| {
+            let seen = ec2::Instance::builder().set_network_interfaces(Some(interfaces));
+            first_interface(seen.build())
+        };
+        let later = || interface("eni-2", Some(1));
+        assert_eq!(first(vec![later(), interface("eni-1", Some(0))]).as_deref(), Some("eni-1"));
+        assert_eq!(first(vec![later(), interface("eni-3", None)]), None);
+        assert_eq!(first_interface(ec2::Instance::builder().build()), None, "it has ended");
     }
 
     #[test]

@@ -4,14 +4,15 @@ use aws_sdk_ec2::types as ec2;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use cloud::{
-    ClientToken, Error, Instance, InstanceId, InstanceState, Launch, Protection, Select, Tags, UserData,
+    ClientToken, Error, Instance, InstanceId, InstanceState, Launch, Protection, SecurityGroupId, Select,
+    Tags, UserData,
 };
 
 use crate::client::Aws;
 use crate::convert::{self, required};
 use crate::request::{
-    self, CREATE_TAGS, DESCRIBE_INSTANCE_ATTRIBUTE, DESCRIBE_INSTANCES, MODIFY_INSTANCE_ATTRIBUTE, Pages,
-    RUN_INSTANCES, STOP_INSTANCES, TERMINATE_INSTANCES,
+    self, CREATE_TAGS, DESCRIBE_INSTANCE_ATTRIBUTE, DESCRIBE_INSTANCES, MODIFY_INSTANCE_ATTRIBUTE,
+    MODIFY_NETWORK_INTERFACE_ATTRIBUTE, Pages, RUN_INSTANCES, STOP_INSTANCES, TERMINATE_INSTANCES,
 };
 
 impl Aws {
@@ -49,6 +50,11 @@ impl Aws {
     }
 
     pub(crate) async fn instances(&self, select: &Select<InstanceId>) -> Result<Vec<Instance>, Error> {
+        convert::all(DESCRIBE_INSTANCES, self.shown(select).await?, convert::instance)
+    }
+
+    /// Instances as EC2 describes them.
+    async fn shown(&self, select: &Select<InstanceId>) -> Result<Vec<ec2::Instance>, Error> {
         let mut found = Vec::new();
         for filters in request::filters("instance-id", select) {
             let mut pages = Pages::of(DESCRIBE_INSTANCES);
@@ -61,7 +67,7 @@ impl Aws {
                 pages.then(answer.next_token);
             }
         }
-        convert::all(DESCRIBE_INSTANCES, found, convert::instance)
+        Ok(found)
     }
 
     pub(crate) async fn terminate(&self, instance: &InstanceId) -> Result<InstanceState, Error> {
@@ -95,6 +101,23 @@ impl Aws {
         let value = ec2::AttributeBooleanValue::builder().value(on).build();
         let sent = self.ec2.modify_instance_attribute().instance_id(instance.as_str());
         self.call(MODIFY_INSTANCE_ATTRIBUTE, sent.disable_api_termination(value).send()).await.map(drop)
+    }
+
+    /// EC2 takes groups of a machine only while it has one interface, and those of an interface however many there are: where pods have
+    /// addresses of the VPC, machines have several.
+    pub(crate) async fn put_into(
+        &self,
+        instance: &InstanceId,
+        groups: &[SecurityGroupId],
+    ) -> Result<(), Error> {
+        let shown = self.shown(&Select::one(instance.clone())).await?;
+        let interface = shown.into_iter().find_map(convert::first_interface);
+        let lacks = || request::lacks(DESCRIBE_INSTANCES, "network interface of the machine");
+        let interface = interface.ok_or_else(lacks)?;
+        let groups = groups.iter().map(|group| group.as_str().to_owned()).collect();
+        let sent = self.ec2.modify_network_interface_attribute().network_interface_id(interface);
+        let sent = sent.set_groups(Some(groups)).send();
+        self.call(MODIFY_NETWORK_INTERFACE_ATTRIBUTE, sent).await.map(drop)
     }
 
     pub(crate) async fn protection(&self, instance: &InstanceId) -> Result<Protection, Error> {

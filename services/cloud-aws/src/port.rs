@@ -32,6 +32,14 @@ impl Cloud for Aws {
         self.protect(instance, protection).await
     }
 
+    async fn set_security_groups(
+        &self,
+        instance: &InstanceId,
+        groups: &[SecurityGroupId],
+    ) -> Result<(), Error> {
+        self.put_into(instance, groups).await
+    }
+
     async fn describe_protection(&self, instance: &InstanceId) -> Result<Protection, Error> {
         self.protection(instance).await
     }

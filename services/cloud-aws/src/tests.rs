@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cloud::{
-    ClientToken, Cloud as _, Error, Instance, Launch, Protection, Rate, Rates, RecordChange, Role, Select,
-    Tags, UserData,
+    ClientToken, Cloud as _, Error, Instance, Launch, Protection, Rate, Rates, RecordChange, Role,
+    SecurityGroupId, Select, Tags, UserData,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -302,6 +302,38 @@ async fn a_failed_page_fails_the_whole_describe() {
     let (aws, _endpoint) = once(vec![ok(first), refusal(500, "InternalError")]).await;
     let error = aws.describe_volumes(&Select::cluster("eu")).await.unwrap_err();
     assert_eq!(error.category(), "unavailable");
+}
+
+#[tokio::test]
+async fn the_groups_of_a_machine_are_set_by_the_first_of_its_interfaces() {
+    let interface = |id: &str, index: u8| {
+        format!(
+            "<item><networkInterfaceId>{id}</networkInterfaceId>\
+            <attachment><deviceIndex>{index}</deviceIndex></attachment></item>"
+        )
+    };
+    let described = |interfaces: &str| {
+        ok(format!(
+            "<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>i-1</instanceId>\
+            <networkInterfaceSet>{interfaces}</networkInterfaceSet></item></instancesSet></item></reservationSet>\
+            </DescribeInstancesResponse>"
+        ))
+    };
+    let several = described(&[interface("eni-2", 1), interface("eni-1", 0)].concat());
+    let done = "<ModifyNetworkInterfaceAttributeResponse><return>true</return>\
+        </ModifyNetworkInterfaceAttributeResponse>";
+    let groups = ["sg-1", "sg-2"].map(SecurityGroupId::from);
+    let (aws, endpoint) = once(vec![several, ok(done)]).await;
+    aws.set_security_groups(&"i-1".into(), &groups).await.unwrap();
+    let asked = endpoint.asked();
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    for field in ["NetworkInterfaceId=eni-1", "SecurityGroupId.1=sg-1", "SecurityGroupId.2=sg-2"] {
+        assert!(asked[1].contains(field), "{field}: {}", asked[1]);
+    }
+    // A machine that has ended has none.
+    let (aws, endpoint) = once(vec![described("")]).await;
+    let error = aws.set_security_groups(&"i-1".into(), &groups).await.unwrap_err();
+    assert_eq!((error.category(), endpoint.asked().len()), ("unreadable", 1), "{error:?}");
 }
 
 #[tokio::test]

@@ -34,6 +34,14 @@ pub trait Cloud: Send + Sync + 'static {
     /// Sets both protections. Two requests to EC2: after an error either may have been done, so say it again.
     async fn set_protection(&self, instance: &InstanceId, protection: Protection) -> Result<(), Error>;
 
+    /// Puts an instance into these security groups and no others: its first interface, whatever other ones are attached to it. Two
+    /// requests to EC2, of which the first asks for that interface.
+    async fn set_security_groups(
+        &self,
+        instance: &InstanceId,
+        groups: &[SecurityGroupId],
+    ) -> Result<(), Error>;
+
     /// Reads both protections, live. (A describe does not show them.)
     async fn describe_protection(&self, instance: &InstanceId) -> Result<Protection, Error>;
 

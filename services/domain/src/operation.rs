@@ -89,10 +89,11 @@ words!(
 
 /// Steps of a database that is to serve, by name, without any of which it serves all the same: where another one is not done either, that
 /// is what it lacks.
-pub const BESIDE: [&str; 11] = [
+pub const BESIDE: [&str; 12] = [
     "keys",
     "rules",
     "further-rules",
+    "machine-groups",
     "tuning",
     "reload",
     "name-change",

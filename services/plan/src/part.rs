@@ -35,6 +35,8 @@ parts!(
     Rules => "rules",
     /// Rules beyond those. Nothing needs them: AWS may refuse them for as long as they are asked for.
     FurtherRules => "further-rules",
+    /// Which security groups machines are in. Nothing needs it: AWS may refuse it, and somebody change it again and again.
+    MachineGroups => "machine-groups",
     /// Machine.
     Instance => "instance",
     /// Disk.
@@ -99,6 +101,7 @@ impl Part {
             Self::Resource
             | Self::Credentials
             | Self::SecurityGroup
+            | Self::MachineGroups
             | Self::Volume
             | Self::Node
             | Self::Config
@@ -134,6 +137,7 @@ impl Part {
             Self::Keys
                 | Self::Rules
                 | Self::FurtherRules
+                | Self::MachineGroups
                 | Self::Tuning
                 | Self::Reload
                 | Self::Rename
@@ -204,6 +208,11 @@ mod tests {
             check(part, Part::Rules, false);
             check(part, Part::FurtherRules, false);
         }
+        for part in [Part::SecurityGroup, Part::Rules, Part::Instance, Part::Candidate, Part::Pod, Part::Dns]
+        {
+            check(part, Part::MachineGroups, false);
+        }
+        check(Part::MachineGroups, Part::SecurityGroup, false);
         check(Part::SecurityGroup, Part::Config, false);
         check(Part::Config, Part::Instance, false);
         let row = [

@@ -200,6 +200,13 @@ pub enum Step {
         /// Rules.
         rules: Vec<IngressRule>,
     },
+    /// Put a machine into these security groups and no others.
+    SetMachineGroups {
+        /// Instance.
+        instance: InstanceId,
+        /// Groups.
+        groups: Vec<SecurityGroupId>,
+    },
     /// Launch the machine of a generation that is written down.
     RunInstance {
         /// Generation.
@@ -303,6 +310,7 @@ impl Step {
             Self::CreateSecurityGroup(_) => "CreateSecurityGroup",
             Self::AuthorizeIngress { .. } => "AuthorizeIngress",
             Self::RevokeIngress { .. } => "RevokeIngress",
+            Self::SetMachineGroups { .. } => "SetMachineGroups",
             Self::RunInstance { .. } => "RunInstance",
             Self::CreateVolume(_) => "CreateVolume",
             Self::Tag { .. } => "Tag",

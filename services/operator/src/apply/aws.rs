@@ -8,6 +8,7 @@ use plan::Step;
 use resources::QuestDB;
 
 use super::contention::firewall::{self, Change};
+use super::contention::machine_groups;
 use super::contention::tags::unless_fought;
 use super::{Pass, current, destroy, opened};
 use crate::error::Error;
@@ -23,6 +24,11 @@ pub(super) async fn step(pass: &Pass<'_>, step: &Step) -> Result<(), Error> {
         Step::CreateSecurityGroup(group) => create_security_group(pass, group).await,
         Step::AuthorizeIngress { group, rules } => firewall::change(pass, group, rules, Change::LetIn).await,
         Step::RevokeIngress { group, rules } => firewall::change(pass, group, rules, Change::KeepOut).await,
+        Step::SetMachineGroups { instance, groups } => {
+            let set = cloud.set_security_groups(instance, groups);
+            let set = async { set.await.map_err(Error::aws("put the machine back into its security group")) };
+            machine_groups::unless_fought(pass, (instance, groups.as_slice()), set).await
+        }
         Step::RunInstance { generation, zone, launch } => run_instance(pass, *generation, zone, launch).await,
         Step::CreateVolume(volume) => create_volume(pass, volume).await,
         Step::Tag { resource, tags } => {

@@ -1,13 +1,14 @@
 //! Two writers on one field: told, and not fought. A field that is changed again after each time it was put right is left
 //! as it is for a while, with the name of who else writes it. Rules of a firewall are told alike but not left (`firewall`), nor are
-//! tags in EC2 (`tags`), records in Route 53 (`records`) and objects that somebody takes away as a whole (`returns`). The annotation by
-//! which a resource names its database is left like a field (`identity`).
+//! security groups of a machine (`machine_groups`), tags in EC2 (`tags`), records in Route 53 (`records`) and objects that somebody takes
+//! away as a whole (`returns`). The annotation by which a resource names its database is left like a field (`identity`).
 //!
 //! The first repair of an object is done without a further look; from the second on the object is read as it is on the
 //! server, which alone knows who wrote what.
 
 pub(super) mod firewall;
 pub(super) mod identity;
+pub(super) mod machine_groups;
 pub(super) mod records;
 pub(super) mod returns;
 pub(super) mod tags;
@@ -30,6 +31,8 @@ const WHILE: Duration = Duration::from_mins(10);
 const OFTEN: u32 = 2;
 /// Between two repairs of what is fought over and not left: of one thing in EC2, or of a firewall.
 const PACE: Duration = Duration::from_mins(1);
+/// What is put right in EC2 so soon after the last time that counted says nothing of others: EC2 may show late what was written.
+const SHOWN: Duration = Duration::from_secs(10);
 
 /// Repairs of objects that somebody else changes. Sorted, so that those of one database stand side by side: each pass asks for them,
 /// and after many databases were made there are some of each.
@@ -134,6 +137,7 @@ impl Contention {
             return Vec::new();
         }
         let mut told = self.of_firewall(validated, settings, now);
+        told.extend(self.of_machines(&validated.subject.uid, now));
         told.extend(self.of_tags(&validated.subject.uid, now));
         told.extend(self.of_records(&validated.subject.uid, now));
         told.extend(self.of_returns(&validated.subject.uid, now));
@@ -146,6 +150,15 @@ impl Contention {
         let all = self.lock();
         let turns = of_database(&all, uid).filter_map(|(_, repairs)| repairs.turn(now));
         turns.min()
+    }
+
+    /// Something in EC2 was put right in these fields. Whether one of them turned out to be fought over by that.
+    fn put_right_in_ec2(&self, object: Object, fields: impl Iterator<Item = String>, now: Instant) -> bool {
+        let mut all = self.recent(now);
+        if all.get(&object).is_some_and(|repairs| now.duration_since(repairs.last) < SHOWN) {
+            return false;
+        }
+        of(&mut all, object, "", now).count(fields, now)
     }
 
     fn repaired(&self, object: Object, intention: &str, contests: &[Contest], now: Instant) {

@@ -1,6 +1,9 @@
-//! Which objects a step writes, and which of them it puts right after somebody else: what is counted as drift. It does nothing itself.
+//! Which objects a step writes, and what it puts right after somebody else: what is counted as drift. It does nothing itself.
 
 use plan::{Action, Kind, Manifest, Part, Step};
+
+/// How a machine is counted that is put back into its security groups.
+const MACHINE: &str = "Instance";
 
 /// The kind of object whose fields a step writes.
 pub(super) const fn kind_written(step: &Step) -> Option<Kind> {
@@ -11,13 +14,16 @@ pub(super) const fn kind_written(step: &Step) -> Option<Kind> {
     }
 }
 
-/// The kind of object that an action puts right where its database is at rest: somebody changed it, took it away, or took off the
+/// The kind of what an action puts right where its database is at rest: somebody changed it, took it away, or took off the
 /// label by which it is found. Whether it has `lost` anything is asked of what was seen: what was never there nobody took away, and
 /// another operator makes objects that the one before did not. What a cluster may lack is made whenever the cluster has it, without
 /// anybody's hand, and copies are made of a database that serves; nor has anybody done anything to the next machine, which joins.
-pub(super) fn put_right(action: &Action, lost: bool) -> Option<Kind> {
+pub(super) fn put_right(action: &Action, lost: bool) -> Option<&'static str> {
     if matches!(action.step, Step::LabelNode { .. }) {
-        return (action.part == Part::Node).then_some(Kind::Node);
+        return (action.part == Part::Node).then_some(Kind::Node.as_str());
+    }
+    if matches!(action.step, Step::SetMachineGroups { .. }) {
+        return action.puts_right.then_some(MACHINE);
     }
     let kind = kind_written(&action.step)?;
     let stays = kind.definition().is_none() && kind != Kind::Snapshot;
@@ -25,7 +31,7 @@ pub(super) fn put_right(action: &Action, lost: bool) -> Option<Kind> {
         Step::Apply(manifest) | Step::CreateSecret(manifest) => manifest.uid.is_none() && stays,
         _ => false,
     };
-    (action.puts_right || lost && comes_back).then_some(kind)
+    (action.puts_right || lost && comes_back).then_some(kind.as_str())
 }
 
 #[cfg(test)]
@@ -62,7 +68,8 @@ mod tests {
             (Kind::Snapshot, None, false, [None; 2]),
         ] {
             let found = [true, false].map(|lost| put_right(&action(kind, uid, puts_right), lost));
-            assert_eq!(found, [lost, complete], "{kind:?} {uid:?} {puts_right}");
+            let expected = [lost, complete].map(|kind| kind.map(Kind::as_str));
+            assert_eq!(found, expected, "{kind:?} {uid:?} {puts_right}");
         }
         let left = Target {
             kind: Kind::Service,
@@ -75,11 +82,16 @@ mod tests {
         };
         let deletes = Action { step: Step::Delete(left), ..action(Kind::Service, None, true) };
         assert_eq!(put_right(&deletes, true), None);
-        for (part, expected) in [(Part::Node, Some(Kind::Node)), (Part::Candidate, None)] {
+        for (part, expected) in [(Part::Node, Some("Node")), (Part::Candidate, None)] {
             let [name, uid] = ["ip-10-0-0-1", "u"].map(str::to_owned);
             let step = Step::LabelNode { name, uid, labels: std::collections::BTreeMap::new() };
             let labels = Action { step, part, ..action(Kind::Node, None, false) };
             assert_eq!(put_right(&labels, false), expected, "{part}");
+        }
+        for (puts_right, expected) in [(true, Some("Instance")), (false, None)] {
+            let step = Step::SetMachineGroups { instance: "i-1".into(), groups: vec!["sg-1".into()] };
+            let regroups = Action { step, ..action(Kind::Node, None, puts_right) };
+            assert_eq!(put_right(&regroups, false), expected);
         }
     }
 }

@@ -12,8 +12,8 @@ pub(super) fn rests(part: Part, error: &Error) -> bool {
     match part {
         Part::Tuning => true,
         Part::Candidate => matches!(error, Error::Aws { .. }),
-        // While AWS has not answered, others wait for it.
-        Part::Rules | Part::FurtherRules => is_refusal(error),
+        // Before AWS has answered it is tried again with all else: others wait for rules until then.
+        Part::Rules | Part::FurtherRules | Part::MachineGroups => is_refusal(error),
         Part::Keys => matches!(error, Error::Kubernetes { .. } | Error::Foreign { .. }) && error.is_lasting(),
         _ => false,
     }
@@ -109,7 +109,7 @@ mod tests {
             // Who is fought with has a time of his own.
             (Error::Contended { what: "a rule".to_owned() }, false),
         ] {
-            for part in [Part::Rules, Part::FurtherRules] {
+            for part in [Part::Rules, Part::FurtherRules, Part::MachineGroups] {
                 assert_eq!(rests(part, &error), is_refused, "{part} {error}");
             }
             assert!(!rests(Part::SecurityGroup, &error), "{error}");

@@ -136,7 +136,7 @@ impl Pass<'_> {
             && !seen_late
             && crate::observe::is_settled(self.resource)
         {
-            self.context.measures.drift(kind.as_str());
+            self.context.measures.drift(kind);
         }
         contention::records::changed(self, action);
         contention::identity::written(self, action);
@@ -192,6 +192,7 @@ impl Pass<'_> {
             Step::CreateSecurityGroup(_)
             | Step::AuthorizeIngress { .. }
             | Step::RevokeIngress { .. }
+            | Step::SetMachineGroups { .. }
             | Step::RunInstance { .. }
             | Step::CreateVolume(_)
             | Step::Tag { .. }
@@ -271,6 +272,7 @@ const fn place(step: &Step) -> &'static str {
         Step::CreateSecurityGroup(_)
         | Step::AuthorizeIngress { .. }
         | Step::RevokeIngress { .. }
+        | Step::SetMachineGroups { .. }
         | Step::RunInstance { .. }
         | Step::CreateVolume(_)
         | Step::Tag { .. }

@@ -73,6 +73,11 @@ pub(crate) fn rules_by_weight(validated: &Validated, settings: &Settings) -> Vec
     all
 }
 
+/// The security groups that a machine is launched with, and is in for as long as it lives.
+pub(crate) fn machine_groups(group: &SecurityGroupId) -> Vec<SecurityGroupId> {
+    vec![group.clone()]
+}
+
 /// The machine of a generation, protected from its first moment on.
 pub fn launch(
     validated: &Validated,
@@ -92,7 +97,7 @@ pub fn launch(
         image: validated.node_image.clone(),
         instance_type: validated.instance_type.name.to_string(),
         subnet: settings.zones.get(zone).cloned().unwrap_or_default(),
-        security_groups: vec![group.clone()],
+        security_groups: machine_groups(group),
         user_data: UserData::new(user_data.to_string()),
         instance_profile: settings.instance_profile.clone(),
         protection: Protection::ON,

@@ -25,7 +25,7 @@ pub(crate) use config::{is_fixed, is_heeded, server_keys};
 pub use disruption_budget::disruption_budget;
 pub use ingress::routes;
 pub use machine::{launch, node_labels, node_value, security_group, security_group_rules};
-pub(crate) use machine::{rules_by_weight, security_group_name};
+pub(crate) use machine::{machine_groups, rules_by_weight, security_group_name};
 pub use monitor::monitor;
 pub use network_policy::network_policy;
 pub(crate) use persistent_volume::kind_of;

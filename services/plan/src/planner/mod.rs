@@ -15,6 +15,7 @@ mod joined;
 mod last_copy;
 mod left;
 mod machine;
+mod machine_groups;
 mod misplaced;
 mod moving;
 mod name;
@@ -132,6 +133,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     plan.strangers = home::strangers(world);
     let keyed = credentials::keep(world, plan) || world.observed.children.pod.is_some();
     let group = network::security_group(world, plan);
+    machine_groups::keep(world, plan);
     let disk = existing::volume(world, plan);
     let Some(disk) = disk else {
         leave_alone(world, plan);

@@ -5,7 +5,7 @@
 //! whatever it answered. *Invariant:* no machine waits for rules that AWS may refuse where others stand, so that a database is healed by
 //! those; for its first ones it waits, because nobody could come in without.
 
-use cloud::{IngressRule, PeerRange, Protocol, SecurityGroup, SecurityGroupId};
+use cloud::{IngressRule, Instance, PeerRange, Protocol, SecurityGroup, SecurityGroupId};
 use resources::names::port;
 
 use super::{World, held};
@@ -71,11 +71,21 @@ pub(super) fn going(world: &World<'_>, group: &SecurityGroup) -> State {
 /// The group in the operator's VPC. One in another is of no use to a machine that is still to be launched, and stays that of one that lives
 /// there. Where none is, the one in the operator's VPC is there and lost its tags, or is still to be made.
 fn found<'a>(world: &World<'a>) -> Option<&'a SecurityGroup> {
+    let all = all_named(world);
+    let of_use = all.iter().find(|group| group.vpc == world.settings.vpc);
+    of_use.or_else(|| all.iter().find(|group| has_machine(&world.observed.account, &group.vpc))).copied()
+}
+
+/// The group that a machine is to be behind, which is in its VPC. EC2 may not say where the machine is: then it is the one in use.
+pub(super) fn of_machine<'a>(world: &World<'a>, instance: &Instance) -> Option<&'a SecurityGroup> {
+    let Some(vpc) = &instance.vpc else { return found(world) };
+    all_named(world).into_iter().find(|group| group.vpc == *vpc)
+}
+
+/// The groups of the database, in whatever VPC.
+fn all_named<'a>(world: &World<'a>) -> Vec<&'a SecurityGroup> {
     let name = build::security_group_name(&world.validated.subject);
-    let account = &world.observed.account;
-    let named: Vec<&SecurityGroup> = account.groups.iter().filter(|group| group.name == name).collect();
-    let of_use = named.iter().find(|group| group.vpc == world.settings.vpc);
-    of_use.or_else(|| named.iter().find(|group| has_machine(account, &group.vpc))).copied()
+    world.observed.account.groups.iter().filter(|group| group.name == name).collect()
 }
 
 /// Whether a machine lives in a VPC, as far as EC2 says where it is.

@@ -17,6 +17,7 @@ impl Step {
                 Some(format!("{} {name} over version {over}", kind.as_str()))
             }
             Self::CreateSecurityGroup(group) => Some(format!("security group {}", group.name)),
+            Self::SetMachineGroups { instance, groups } => Some(format!("{instance} in {groups:?}")),
             Self::RunInstance { generation, zone, .. } => Some(format!("machine {generation} in {zone}")),
             Self::CreateVolume(volume) => Some(format!("volume in {}", volume.zone)),
             // The number of what a disk serves is a proof for other steps, which come only after it was written.
@@ -69,6 +70,10 @@ mod tests {
             Step::LabelNode { name: "n".to_owned(), uid: "u".to_owned(), labels }.brings()
         };
         assert!(label("a").is_some() && label("a") != label("b"));
+        let regroup = |group: &str| {
+            Step::SetMachineGroups { instance: "i-1".into(), groups: vec![group.into()] }.brings()
+        };
+        assert!(regroup("sg-1").is_some() && regroup("sg-1") != regroup("sg-2"));
         let modify = |iops: u32| {
             let change = VolumeChange { iops: Some(iops), ..VolumeChange::default() };
             Step::ModifyVolume { volume: "vol-1".into(), change }.brings()

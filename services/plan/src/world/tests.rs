@@ -27,6 +27,7 @@ mod kubernetes;
 mod last_copy;
 mod last_of_row;
 mod late;
+mod machine_groups;
 mod misspelt;
 mod model;
 mod moves;

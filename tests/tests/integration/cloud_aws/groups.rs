@@ -46,3 +46,37 @@ async fn a_group_is_made_once_and_its_rules_compare() {
     corner.aws.delete_security_group(&id).await.unwrap();
     assert!(corner.aws.describe_security_groups(&Select::one(id)).await.unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn a_machine_is_put_into_other_groups_and_leaves_the_ones_before() {
+    let corner = Corner::new().await;
+    let make = async |name: &str| {
+        let group = NewSecurityGroup {
+            name: format!("qdb-{}-{name}", corner.cluster),
+            vpc: corner.vpc.clone(),
+            description: "one database".into(),
+            tags: corner.tags("db1", Role::SecurityGroup),
+        };
+        corner.aws.create_security_group(&group).await.unwrap()
+    };
+    let (before, after, beside) = (make("before").await, make("after").await, make("beside").await);
+    let launch = Launch { security_groups: vec![before.clone()], ..corner.launch() };
+    let token = corner.token(Role::Instance, 1);
+    let machine = once_visible(async || corner.aws.run_instance(&launch, &token).await).await.unwrap().id;
+    corner.until_state(&machine, InstanceState::Running).await;
+    for groups in [vec![after.clone(), beside.clone()], vec![after.clone()]] {
+        let put = async || corner.aws.set_security_groups(&machine, &groups).await;
+        once_visible(put).await.unwrap();
+        assert_eq!(corner.instance(&machine).await.unwrap().security_groups, groups);
+    }
+    // Nothing is in them any more.
+    for left in [&before, &beside] {
+        corner.aws.delete_security_group(left).await.unwrap();
+    }
+    let gone = corner.aws.set_security_groups(&machine, std::slice::from_ref(&before)).await.unwrap_err();
+    assert!(gone.is_not_found(ResourceKind::SecurityGroup), "{gone:?}");
+    corner.end(&machine).await;
+    let ended = corner.aws.set_security_groups(&machine, std::slice::from_ref(&after)).await.unwrap_err();
+    assert_eq!(ended.category(), "unreadable", "it has no interface: {ended:?}");
+    corner.aws.delete_security_group(&after).await.unwrap();
+}

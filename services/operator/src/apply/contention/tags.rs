@@ -2,18 +2,16 @@
 //! rules of a firewall, and put back on like these at a bounded rate: what carries them is found by them, and all databases share what
 //! the account may write. What rests on a tag waits with it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cloud::Tags;
 
-use super::{Contention, Object, Repairs, WHILE, of, of_database};
+use super::{Contention, Object, Repairs, WHILE, of_database};
 use crate::apply::Pass;
 use crate::error::Error;
 
 /// For metrics, and by what they are told from objects of Kubernetes.
 const KIND: &str = "Tags";
-/// What is written so soon after the last time that counted says nothing of others: EC2 may show late what was written.
-const SHOWN: Duration = Duration::from_secs(10);
 
 /// Has tags written by `work`; an error names those that are fought over, if they have to wait.
 pub(in crate::apply) async fn unless_fought(
@@ -68,11 +66,7 @@ impl Contention {
 
     /// Tags were written. Whether one of them turned out to be fought over by that.
     fn tagged(&self, object: Object, tags: &Tags, now: Instant) -> bool {
-        let mut all = self.recent(now);
-        if all.get(&object).is_some_and(|repairs| now.duration_since(repairs.last) < SHOWN) {
-            return false;
-        }
-        of(&mut all, object, "", now).count(tags.iter().map(named), now)
+        self.put_right_in_ec2(object, tags.iter().map(named), now)
     }
 
     /// What is to be said of the tags of what a database has in EC2, also while all are as they should be: the other was there a
@@ -91,6 +85,8 @@ impl Contention {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use cloud::key;
 
     use super::*;

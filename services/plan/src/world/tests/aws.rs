@@ -51,6 +51,7 @@ impl World {
                 let group = self.group(group)?;
                 group.ingress.retain(|rule| !rules.contains(rule));
             }
+            Step::SetMachineGroups { instance, groups } => self.put_into(instance, groups)?,
             Step::RunInstance { generation, zone, launch } => self.run(*generation, zone, launch)?,
             Step::CreateVolume(new) => self.create_volume(new)?,
             Step::Tag { resource, tags } => self.tag(resource, tags)?,

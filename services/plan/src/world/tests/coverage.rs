@@ -23,8 +23,8 @@ macro_rules! variants {
 }
 
 variants!(Step: AddFinalizer, WriteGeneration, CreateSecret, DrawKey, RevokeKey, KeepSecret, SetCredentials, Apply, Delete, CreateSecurityGroup,
-    AuthorizeIngress, RevokeIngress, RunInstance, CreateVolume, Tag, ModifyVolume, LabelNode, ChangeRecords, WriteReleased,
-    ProveLeft, Protect, Unprotect, TerminateInstance, DeleteSecurityGroup, DeleteVolume, Reload, RemoveFinalizer);
+    AuthorizeIngress, RevokeIngress, SetMachineGroups, RunInstance, CreateVolume, Tag, ModifyVolume, LabelNode, ChangeRecords,
+    WriteReleased, ProveLeft, Protect, Unprotect, TerminateInstance, DeleteSecurityGroup, DeleteVolume, Reload, RemoveFinalizer);
 
 #[test]
 fn every_step_occurs() {

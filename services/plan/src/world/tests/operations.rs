@@ -40,6 +40,7 @@ pub(super) fn operations() -> impl Iterator<Item = &'static Operation> {
         super::versions::RETURNS,
         super::unserved::UNSERVED,
         super::firewall::MANY,
+        super::machine_groups::REGROUPED,
         super::portless::PORTLESS,
         super::zones::FULL,
         super::keys::KEYS,

@@ -93,6 +93,7 @@ fn check_counts(world: &World, what: &str) {
             assert_eq!((counts, disks), ((1, 1, records_wanted(world)), 1), "{what}");
             let machine = living(world).next().unwrap();
             assert!(world.is_protected(&machine.id), "{what}: {} serves unprotected", machine.id);
+            assert_eq!(machine.security_groups, [world.groups[0].id.clone()], "{what}");
             let on = world.volumes[0].live_attachments().map(|found| &found.instance);
             assert_eq!(on.collect::<Vec<_>>(), [&machine.id], "{what}");
             assert_eq!(world.children.nodes.len(), 1, "{what}: Nodes of machines that are gone");

@@ -100,7 +100,7 @@ class StrictInstances(Gated, EC2Response):
         return EmptyResult()
 
     def modify_instance_attribute(self) -> ActionResult:
-        """Change one attribute; EC2 takes no more than one in a call."""
+        """Change one attribute, or the groups; EC2 takes no more than one in a call."""
         instance = self._instance(self._get_param("InstanceId"))
         given = [name for name in ATTRIBUTES if name in self.params]
         if len(given) > 1:
@@ -110,6 +110,15 @@ class StrictInstances(Gated, EC2Response):
             )
         if instance.state in ("terminated", "shutting-down"):
             raise _wrong_state(instance, "modified")
+        if groups := self._get_param("Groups", []):
+            if len(instance.nics) > 1:
+                raise AwsError(
+                    "InvalidInstanceID",
+                    f"There are multiple interfaces attached to instance '{instance.id}'."
+                    " Please specify an interface ID for the operation instead.",
+                )
+            self._put_into(instance.nics[0], groups)
+            return EmptyResult()
         name = self._get_param("Attribute") or ""
         value = self._get_param("Value")
         if not name and given:
@@ -124,6 +133,15 @@ class StrictInstances(Gated, EC2Response):
                 f"The instance '{instance.id}' is not in the 'stopped' state.",
             )
         return super().modify_instance_attribute()
+
+    def modify_network_interface_attribute(self) -> ActionResult:
+        """Change an interface; the groups of the first one are those of its machine."""
+        groups = self._get_param("Groups", [])
+        if not groups:
+            return super().modify_network_interface_attribute()
+        interface_id = self._get_param("NetworkInterfaceId")
+        self._put_into(self.ec2_backend.get_network_interface(interface_id), groups)
+        return EmptyResult()
 
     def describe_instance_types(self) -> ActionResult:
         """The catalogue of instance types."""
@@ -160,10 +178,20 @@ class StrictInstances(Gated, EC2Response):
             if len(raw) > LONGEST_USER_DATA:
                 raise AwsError("InvalidParameterValue", "User data is limited to 16384 bytes")
         if subnet_id := self._get_param("SubnetId"):
-            self._check_groups(self.ec2_backend.get_subnet(subnet_id))
+            groups = self._get_param("SecurityGroupIds", [])
+            self._check_groups(groups, self.ec2_backend.get_subnet(subnet_id))
 
-    def _check_groups(self, subnet: Any) -> None:
-        for group_id in self._get_param("SecurityGroupIds", []):
+    def _put_into(self, interface: Any, group_ids: list[str]) -> None:
+        """Put an interface into these groups and no others."""
+        self._check_groups(group_ids, interface.subnet)
+        groups = [self.ec2_backend.get_security_group_from_id(group_id) for group_id in group_ids]
+        # Moto keeps those of a machine and those of its interface apart.
+        interface._group_set = groups
+        if interface.instance is not None and interface.device_index == 0:
+            interface.instance.security_groups = list(groups)
+
+    def _check_groups(self, group_ids: list[str], subnet: Any) -> None:
+        for group_id in group_ids:
             self._refuse_unseen([group_id])
             group = self.ec2_backend.get_security_group_from_id(group_id)
             if group is None:

@@ -106,6 +106,48 @@ def test_group_in_use_stays(strict: Endpoint) -> None:
         strict.ec2.delete_security_group(GroupId=group_id)
 
 
+def groups_of(endpoint: Endpoint, instance_id: str) -> list[str]:
+    return [group["GroupId"] for group in endpoint.instance(instance_id)["SecurityGroups"]]
+
+
+def test_groups_of_a_machine_are_replaced(strict: Endpoint) -> None:
+    first, second = created(strict), created(strict)
+    instance_id = strict.running(SecurityGroupIds=[first])
+    strict.ec2.modify_instance_attribute(InstanceId=instance_id, Groups=[second])
+    assert groups_of(strict, instance_id) == [second]
+    # Nobody uses it any more.
+    strict.ec2.delete_security_group(GroupId=first)
+    with refused("InvalidGroup.NotFound"):
+        strict.ec2.modify_instance_attribute(InstanceId=instance_id, Groups=[second, first])
+    assert groups_of(strict, instance_id) == [second]
+    with refused("DependencyViolation"):
+        strict.ec2.delete_security_group(GroupId=second)
+
+
+def test_groups_of_a_machine_with_several_interfaces_are_those_of_the_first(
+    strict: Endpoint,
+) -> None:
+    first, second, other = created(strict), created(strict), created(strict)
+    instance_id = strict.running(SecurityGroupIds=[first])
+    own = strict.instance(instance_id)["NetworkInterfaces"][0]["NetworkInterfaceId"]
+    made = strict.ec2.create_network_interface(
+        SubnetId=strict.instance(instance_id)["SubnetId"], Groups=[other]
+    )["NetworkInterface"]["NetworkInterfaceId"]
+    strict.ec2.attach_network_interface(
+        NetworkInterfaceId=made, InstanceId=instance_id, DeviceIndex=1
+    )
+    with refused("InvalidInstanceID"):
+        strict.ec2.modify_instance_attribute(InstanceId=instance_id, Groups=[second])
+    strict.ec2.modify_network_interface_attribute(NetworkInterfaceId=made, Groups=[second])
+    assert groups_of(strict, instance_id) == [first]
+    strict.ec2.modify_network_interface_attribute(NetworkInterfaceId=own, Groups=[second, other])
+    assert groups_of(strict, instance_id) == [second, other]
+    with refused("InvalidNetworkInterfaceID.NotFound"):
+        strict.ec2.modify_network_interface_attribute(
+            NetworkInterfaceId="eni-00000000000000000", Groups=[second]
+        )
+
+
 def test_group_that_others_refer_to_stays(strict: Endpoint) -> None:
     group_id, other = created(strict), created(strict)
     rule = [{**RULE[0], "IpRanges": [], "UserIdGroupPairs": [{"GroupId": group_id}]}]
@@ -135,3 +177,8 @@ def test_group_of_another_network_is_refused(strict: Endpoint) -> None:
     strict.advance(1)
     with refused("InvalidParameter"):
         strict.launch(SecurityGroupIds=[foreign["GroupId"]])
+    instance_id = strict.running(SecurityGroupIds=[created(strict)])
+    with refused("InvalidParameter"):
+        strict.ec2.modify_instance_attribute(
+            InstanceId=instance_id, Groups=[foreign["GroupId"]]
+        )
