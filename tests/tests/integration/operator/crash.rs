@@ -10,6 +10,7 @@
 //!
 //! In the same lives two operators lead at once, from the first moment to the last, and nothing else is different.
 
+mod leaders;
 mod life;
 mod origin;
 mod rare;

@@ -85,7 +85,7 @@ fn a_machine_whose_groups_somebody_changed_is_put_back_by_one_step_that_is_count
             planned.actions
         );
         assert_eq!(planned.state(Part::SecurityGroup), Some(&State::Done), "its rules are as they were");
-        assert_eq!(world.instances[0].security_groups, [own.clone()], "{groups:?}");
+        assert_eq!(world.instances[0].security_groups, std::slice::from_ref(&own), "{groups:?}");
         world.tick();
         assert_eq!(settle(&mut world, None, false), 0, "{groups:?}: nothing more is written");
         check_serving(&world, None);

@@ -1,19 +1,16 @@
 //! A life of a database whose operator dies, with the next one after each death.
 
 use std::iter;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use cloud::{VolumeId, key};
-use futures::future::join_all;
-use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use resources::names::condition;
 use resources::names::snapshot::LABEL_SCHEDULE;
-use resources::{Phase, QuestDBStatus, SnapshotPhase, UpgradeResult, names};
+use resources::{Phase, QuestDBStatus, SnapshotPhase, UpgradeResult};
 use serde_json::{Value, json};
-use testkit::{Failpoint, Spawned, eventually, unique};
+use testkit::{Failpoint, eventually, unique};
 
 use super::super::others::{BROKEN_VERSION, Others};
 use super::super::process::Processes;
@@ -23,6 +20,7 @@ use super::super::snapshots::{self, copies, found_settled, take};
 use super::super::subject::Subject;
 use super::super::truth::plain;
 use super::super::unobserved::left;
+use super::leaders::Leaders;
 use super::origin::Origin;
 use super::sweep::{Least, MANY, Place, Road};
 use super::{KEPT, Left, NOTHING, OTHER_VERSION, addresses, has, other_hostname, records, secret};
@@ -37,12 +35,6 @@ const SCHEDULE: &str = "clock";
 const EARLIER: &str = "clock-202601010100";
 /// What a status cannot lose: its definition keeps it.
 const LASTING: [&str; 2] = ["databaseId", "instruction"];
-/// How many passes over databases have ended.
-const PASSES: &str = "controller_runtime_reconcile_time_seconds_count";
-/// How many steps were carried out.
-const STEPS: &str = "slipway_operator_steps_total";
-/// How many passes there are now.
-const WORKERS: &str = "controller_runtime_active_workers";
 
 /// What is done.
 #[derive(Clone, Copy)]
@@ -147,25 +139,9 @@ pub(super) async fn lead(road: &Road, (death, wiped): (Death, bool)) -> Vec<usiz
     };
     let (mut password, mut disk, mut copies) = (None, origin.disk.clone(), 0);
     let leaders = if matches!(death, Death::NeverAlone) { 2 } else { 1 };
-    let mut access = Vec::new();
-    for _ in 0..leaders {
-        let lease = subject.rig.lease().await;
-        access.push((subject.rig.rights(&lease).await, lease));
-    }
-    let identity = None;
-    let mut life = Life {
-        road,
-        operators: Vec::new(),
-        access,
-        subject,
-        identity,
-        processes,
-        origin,
-        spots,
-        apart,
-        wiped,
-        deaths,
-    };
+    let (operators, identity) = (Leaders::new(&subject.rig, leaders).await, None);
+    let mut life =
+        Life { road, operators, subject, identity, processes, origin, spots, apart, wiped, deaths };
     life.start(0).await;
     for (number, turn) in road.turns.iter().enumerate() {
         let what = format!("{} of {}, {death:?}, status lost: {wiped}", turn.word, life.subject.name);
@@ -210,9 +186,7 @@ fn spots(name: &str, turns: &[Turn], death: Death) -> Vec<Vec<Spot>> {
 
 struct Life<'a> {
     road: &'a Road,
-    operators: Vec<Spawned>,
-    /// For each that leads at a time: the way to the API server, and where the Lease is for which nobody else competes.
-    access: Vec<(PathBuf, String)>,
+    operators: Leaders,
     subject: Subject,
     /// The database that a resource stands for which was made by hand.
     identity: Option<String>,
@@ -230,7 +204,6 @@ impl Life<'_> {
     /// Other operators, which die from this turn on where the next one is to die. They need not wait for the end of the Leases of
     /// those before them: there are none any more.
     async fn start(&mut self, number: usize) {
-        let rig = &self.subject.rig;
         let versions = [domain::catalogue::DEFAULT_VERSION, OTHER_VERSION, BROKEN_VERSION].join(",");
         let more = [
             ("SLIPWAY_RESYNC", "1s"),
@@ -242,22 +215,7 @@ impl Life<'_> {
         let until = anew.position(|turn| matches!(turn.act, Act::Make(_)));
         let until = until.map_or(self.spots.len(), |more| number + 1 + more);
         let places: Vec<_> = self.spots[number..until].iter().flatten().map(|spot| &spot.next).collect();
-        for (kubeconfig, lease) in &self.access {
-            let leases: Api<Lease> = Api::namespaced(rig.admin.clone(), lease);
-            if leases.get_opt(names::OPERATOR).await.unwrap().is_some() {
-                leases.delete(names::OPERATOR, &DeleteParams::default()).await.unwrap();
-            }
-            self.operators.push(rig.spawn((lease, kubeconfig), &places, &more));
-        }
-        if self.operators.len() > 1 {
-            // One of them alone would be quick enough to do all of it before the other leads.
-            for operator in &self.operators {
-                eventually(LONG, "all of them to lead", async || {
-                    (operator.metric("leader_election_master_status", "").await > 0.0).then_some(())
-                })
-                .await;
-            }
-        }
+        self.operators.start(&self.subject.rig, &places, &more).await;
     }
 
     async fn carry_out(&mut self, (number, turn): (usize, &Turn), what: &str) {
@@ -324,28 +282,18 @@ impl Life<'_> {
                 return Some(true);
             }
             match &carried_out {
-                Some(before) => self.all_live_on(turn.act, before).await.then_some(false),
+                Some(before) => {
+                    let is_deleted = matches!(turn.act, Act::Delete);
+                    self.operators.live_on(before, is_deleted).await.then_some(false)
+                }
                 None if self.is_carried_out(turn).await => {
-                    carried_out = Some(self.passes().await);
+                    carried_out = Some(self.operators.passes().await);
                     None
                 }
                 None => None,
             }
         })
         .await
-    }
-
-    /// How many passes each operator has ended.
-    async fn passes(&self) -> Vec<f64> {
-        join_all(self.operators.iter().map(|operator| operator.metric(PASSES, ""))).await
-    }
-
-    async fn all_live_on(&self, act: Act, before: &[f64]) -> bool {
-        let all = self.operators.iter().zip(before);
-        join_all(all.map(|(operator, before)| lives_on(operator, act, *before)))
-            .await
-            .into_iter()
-            .all(|lives| lives)
     }
 
     async fn is_carried_out(&self, turn: &Turn) -> bool {
@@ -446,10 +394,8 @@ impl Life<'_> {
 
     /// The operators end: by the death that one has met, if it has.
     async fn stop(&mut self) {
-        if self.operators.len() > 1 {
-            self.all_worked().await;
-        }
-        for operator in std::mem::take(&mut self.operators) {
+        self.operators.worked(&self.subject.name).await;
+        for operator in self.operators.take() {
             if self.met() > self.deaths {
                 operator.dies(PATIENCE).await.unwrap();
             } else if let Err(error) = operator.kill().await {
@@ -459,14 +405,6 @@ impl Life<'_> {
         }
         self.deaths = self.met();
         self.renew();
-    }
-
-    /// None of those that lead at once has only looked on.
-    async fn all_worked(&self) {
-        let steps = self.operators.iter().map(|operator| operator.metric(STEPS, r#"result="done""#));
-        let steps = join_all(steps).await;
-        println!("{}: steps of each leader {steps:?}", self.subject.name);
-        assert!(steps.iter().all(|steps| *steps > 0.0), "{}: {steps:?}", self.subject.name);
     }
 
     /// Where one died, another one dies further on.
@@ -495,17 +433,6 @@ fn serves_as_before(status: &QuestDBStatus) -> bool {
     let mut conditions = status.conditions.iter();
     let serves = conditions.any(|found| found.type_ == condition::READY && found.status == "True");
     last == Some(UpgradeResult::RolledBack) && serves
-}
-
-/// Whether a pass ended after that, and it lives on. Of what is gone there is none any more: that one has ended which let it go.
-async fn lives_on(operator: &Spawned, act: Act, before: f64) -> bool {
-    let metrics = operator.metrics().await;
-    let sum = |name: &str| testkit::spawned::sum(&metrics, name, "");
-    match act {
-        // One that does not answer may be dying.
-        Act::Delete => !metrics.is_empty() && sum(WORKERS) < 1.0,
-        _ => sum(PASSES) > before,
-    }
 }
 
 /// Takes away what the status of an object says, if that is there.

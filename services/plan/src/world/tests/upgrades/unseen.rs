@@ -13,6 +13,9 @@ use super::forward::{open, taken_back_and_still_there};
 use super::{broken, image, is_started, last, runs, serving, until, wish_for};
 use crate::{Kind, Plan, Step};
 
+/// A database of which nobody has seen how its other version began.
+type Begun = fn() -> World;
+
 /// From here on the pod is shown as it is now.
 fn stand_still(world: &mut World) {
     let pod = Arc::clone(world.children.pod.as_ref().unwrap());
@@ -51,11 +54,13 @@ fn deletes_the_set(plan: &Plan) -> bool {
 
 #[test]
 fn what_has_begun_unseen_is_not_forgotten_when_the_database_stops() {
-    for (what, mut world) in [
-        ("it serves", begun_unseen(false)),
-        ("it ends again and again", begun_unseen(true)),
-        ("it was taken back", begun_after_it_was_taken_back()),
-    ] {
+    let ways: [(&str, Begun); 3] = [
+        ("it serves", || begun_unseen(false)),
+        ("it ends again and again", || begun_unseen(true)),
+        ("it was taken back", begun_after_it_was_taken_back),
+    ];
+    for (what, begun) in ways {
+        let mut world = begun();
         let pod = world.pod_uid();
         change(&mut world, |spec| spec.run_state = RunState::Paused);
         let mut tried = 0;
