@@ -174,10 +174,10 @@ fn one_that_cannot_be_told_is_restarted_after_some_minutes() {
 fn one_that_has_answered_before_its_file_need_be_there_is_restarted_all_the_same() {
     let mut world = serving();
     change(&mut world, more_connections);
-    assert_eq!(minutes(&mut world, 2, Some(true)), None);
+    assert_eq!(minutes(&mut world, 3, Some(true)), None);
     assert_ne!(annotation(&mut world, names::CONFIG), "", "it was told");
     let restarted = minutes(&mut world, 20, Some(false)).unwrap();
-    assert!((6..12).contains(&(2 + restarted)), "{restarted}");
+    assert!((6..12).contains(&(3 + restarted)), "{restarted}");
     settle(&mut world, None, false);
     check_serving(&world, None);
     assert_eq!(world.reloads, 0);
