@@ -105,7 +105,9 @@ pub(crate) async fn doubt(
 /// for one whose disk has its object: of all that there are, these are nearly all.
 async fn original(context: &Context, subject: &Subject) -> Result<Option<Named>, Error> {
     let (caches, database) = (&context.caches, subject.database.as_str());
-    let objects = caches.volumes_of(database);
+    let mut objects = caches.volumes_of(database);
+    // A backup that is brought back may bring one beside it, under a name of its own, which has all labels of this one's and the other claim.
+    objects.retain(|object| plan::is_named_by_us(object));
     let mut disks: Vec<_> = objects.iter().map(|object| MadeFor::by_object(subject, object)).collect();
     if disks.iter().all(|disk| *disk == MadeFor::Untold) {
         let picture = context.view.at_most(TAGS).await;

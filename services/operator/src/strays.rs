@@ -209,7 +209,7 @@ impl Look<'_> {
         let api: Api<Pod> = Api::namespaced(self.context.client.clone(), &self.subject.namespace);
         let found = self.live(api, &names::pod(&self.subject.name)).await?;
         let claim = children.claim.as_deref();
-        let found = found.filter(|found| self.subject.holds(&found.metadata) || mounts(found, claim));
+        let found = found.filter(|found| self.subject.holds(&found.metadata) || mounts_ours(found, claim));
         children.pod = found;
         Ok(children.pod.is_some())
     }
@@ -274,11 +274,15 @@ impl Look<'_> {
 /// Whether a pod has our claim. The StatefulSet's controller disowns a pod of ours without its labels: it is known by the disk that it
 /// holds. A claim that only has the name says nothing: somebody else's StatefulSet may have that of our resource, and a template for
 /// claims.
-fn mounts(pod: &Pod, ours: Option<&PersistentVolumeClaim>) -> bool {
-    let Some(ours) = ours.and_then(|claim| claim.metadata.name.as_ref()) else { return false };
+fn mounts_ours(pod: &Pod, ours: Option<&PersistentVolumeClaim>) -> bool {
+    ours.and_then(|claim| claim.metadata.name.as_ref()).is_some_and(|ours| mounts(pod, ours))
+}
+
+/// Whether a pod has the claim of a name.
+pub(crate) fn mounts(pod: &Pod, claim: &str) -> bool {
     let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes
-        .any(|volume| volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.claim_name == *ours))
+        .any(|volume| volume.persistent_volume_claim.as_ref().is_some_and(|found| found.claim_name == claim))
 }
 
 #[cfg(test)]
@@ -301,10 +305,12 @@ mod tests {
         };
         let other = serde_json::json!({ "name": "config", "configMap": { "name": "data-a-0" } });
         let holds = pod(&[other.clone(), volume]);
-        assert!(mounts(&holds, Some(&claim("data-a-0"))));
-        assert!(!mounts(&holds, None), "whose claim it has nobody knows");
-        assert!(!mounts(&holds, Some(&claim("data-b-0"))));
-        assert!(!mounts(&pod(&[other]), Some(&claim("data-a-0"))) && !mounts(&Pod::default(), None));
+        assert!(mounts_ours(&holds, Some(&claim("data-a-0"))));
+        assert!(!mounts_ours(&holds, None), "whose claim it has nobody knows");
+        assert!(!mounts_ours(&holds, Some(&claim("data-b-0"))));
+        assert!(
+            !mounts_ours(&pod(&[other]), Some(&claim("data-a-0"))) && !mounts_ours(&Pod::default(), None)
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ use resources::{ChangeMeans, PendingStatus, QuestDB};
 use crate::planner::{Reason, World, is_named, other_name, reasons, volume_change, volume_words};
 use crate::references::written_since;
 use crate::secrets::{Choice, Taking};
-use crate::{Goal, Kind, Part, Plan, State, Step, Validated, serving};
+use crate::{Goal, Kind, Part, Plan, State, Step, Validated, is_suspended, pod_serves, serving};
 
 pub use reload::{Reload, Setting};
 
@@ -64,7 +64,7 @@ pub(crate) fn changes(world: &World<'_>, plan: &Plan) -> Vec<Change> {
     let mut changes = machine(world);
     changes.extend(disk(world));
     changes.extend(name(world, plan));
-    changes.extend(restarts(world));
+    changes.extend(unasked(world, plan).unwrap_or_else(|| restarts(world)));
     changes.extend(left_out(world, plan));
     changes.extend(refused(world.choice));
     changes.extend(world.upgrade.change.clone());
@@ -72,6 +72,16 @@ pub(crate) fn changes(world: &World<'_>, plan: &Plan) -> Vec<Change> {
     changes.sort();
     changes.dedup_by(|one, other| one.field == other.field && one.means == other.means);
     changes
+}
+
+/// What QuestDB is to be asked about once more before its restart is told, where nobody asks it in this pass: it may have been
+/// silent for no longer than nobody spoke to it.
+fn unasked(world: &World<'_>, plan: &Plan) -> Option<Vec<Change>> {
+    let pod = world.observed.children.pod.as_deref();
+    let reload = last_attempt(world).filter(|_| pod.is_some_and(pod_serves))?;
+    let is_asked = plan.actions.iter().any(|action| matches!(action.step, Step::Reload(_)));
+    let is_asked = is_asked && !is_suspended(world.resource);
+    (!is_asked).then(|| reload.settings.iter().map(Setting::change).collect())
 }
 
 /// Why the pod has to be replaced; empty while it runs what is asked for.

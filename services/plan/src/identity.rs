@@ -20,7 +20,7 @@ use crate::Settings;
 pub(crate) use doubt::not_allowed;
 use doubt::whose;
 pub use doubt::{Holder, Standing, doubt, is_for, offered_to};
-pub use original::{MadeFor, Named, copy_of, made_for_others};
+pub use original::{MadeFor, Named, copy_of, is_named_by_us, made_for_others};
 
 /// Something that names a resource's database.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -90,6 +90,8 @@ struct Shared {
     only: Mutex<Option<String>>,
     /// How many seconds the server's clock is ahead, by what its answers say.
     ahead: AtomicI64,
+    /// A namespace, and the one that Leases of it are in instead.
+    leases: Mutex<Option<(String, String)>>,
 }
 
 impl Shared {
@@ -151,6 +153,7 @@ impl Front {
             lists: Mutex::default(),
             only: Mutex::default(),
             ahead: AtomicI64::default(),
+            leases: Mutex::default(),
         });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -203,6 +206,11 @@ impl Front {
     /// From now on all databases that there are seem to be those of this namespace; everything else is there as before.
     pub(crate) fn show_databases_of(&self, namespace: &str) {
         *self.shared.only.lock().unwrap() = Some(namespace.to_owned());
+    }
+
+    /// Has Leases of a namespace lie in another one: who asks for them competes with nobody who asks elsewhere.
+    pub(crate) fn lease_elsewhere(&self, namespace: &str, other: &str) {
+        *self.shared.leases.lock().unwrap() = Some((namespace.to_owned(), other.to_owned()));
     }
 
     /// From now on it seems to be later by so much: for whoever goes by what answers say of the server's clock.
@@ -386,10 +394,15 @@ fn answer(status: u16, retry_after: Option<u32>) -> Response {
 async fn pass(shared: &Shared, seen: Seen, headers: &HeaderMap) -> Response {
     let watched = seen.is_watch().then(|| seen.kind().to_owned());
     let list = seen.is_list().then(|| seen.about().to_owned());
+    let is_of_lease = seen.is_of_lease();
     let (mut path, mut body) = (seen.path, seen.body);
     if let Some(group) = &shared.group {
         path = path.replace("/apis/crd.questdb.io/", &format!("/apis/{group}/"));
         body = body.replace("\"crd.questdb.io/v1\"", &format!("\"{group}/v1\""));
+    }
+    if is_of_lease && let Some((from, to)) = &*shared.leases.lock().unwrap() {
+        path = path.replace(&format!("/namespaces/{from}/"), &format!("/namespaces/{to}/"));
+        body = body.replace(&format!("\"{from}\""), &format!("\"{to}\""));
     }
     if shared.newer.load(Ordering::Relaxed) {
         body = rendered_anew(body);

@@ -9,6 +9,7 @@ use resources::{QuestDB, names};
 use super::Pass;
 use crate::error::Error;
 use crate::shown::is_same_wish;
+use crate::strays::mounts;
 
 /// An error unless what the plan was made of is still so: the wish, and of the resource what is taken out of it here. `before` ends the
 /// sentence "the resource changed before …".
@@ -35,6 +36,8 @@ pub(super) async fn check_pod(pass: &Pass<'_>, seen: &PodSeen) -> Result<(), Err
     let pods: Api<Pod> = Api::namespaced(pass.context.client.clone(), &subject.namespace);
     let name = names::pod(&subject.name);
     let now = pass.context.call("look at the pod", pods.get_opt(&name)).await?;
+    // By the same rule as what was seen: another one's of that name says nothing.
+    let now = now.filter(|pod| subject.holds(&pod.metadata) || mounts(pod, &names::claim(&subject.name)));
     if PodSeen::of(now.as_ref()) == *seen {
         return Ok(());
     }

@@ -22,6 +22,8 @@ pub(crate) const USER: i64 = 10_001;
 pub(super) const ROOT: &str = "/var/lib/questdb";
 /// Where the credentials are.
 const SECRETS: &str = "/etc/questdb/secrets";
+/// In seconds.
+const HALF_A_DAY: u64 = 43_200;
 
 /// The StatefulSet, whose pod runs on the machine with this label, on a disk that may be a copy.
 pub fn stateful_set(validated: &Validated, node: &str, copied: Option<&Copied>) -> Manifest {
@@ -53,11 +55,14 @@ pub fn stateful_set(validated: &Validated, node: &str, copied: Option<&Copied>) 
     }
 }
 
-/// Gives the start of another version its time, whatever is chosen: it may rewrite what lies on the disk, and one that is ended half-way
-/// leaves that to whatever begins next. For this alone a pod counts as made like any other, so that nothing is to be told or done once that
+/// Gives the start of another version its time, unless more of it is chosen: it may rewrite what lies on the disk, and one that is ended
+/// half-way leaves that to whatever begins next. For this alone a pod counts as made like any other, so that nothing is to be told or done once that
 /// version serves.
 pub(crate) fn give_time(set: &mut Manifest) {
-    set.body["spec"]["template"]["spec"]["containers"][0]["startupProbe"] = patient();
+    let probe = &mut set.body["spec"]["template"]["spec"]["containers"][0]["startupProbe"];
+    let period = probe["periodSeconds"].as_u64().unwrap_or(2).max(1);
+    let chosen = probe["failureThreshold"].as_u64().unwrap_or_default();
+    probe["failureThreshold"] = json!(chosen.max(HALF_A_DAY.div_ceil(period)));
 }
 
 /// Nothing but the labels of a pod: the StatefulSet's controller wrote the rest.
@@ -229,10 +234,10 @@ fn environment(validated: &Validated) -> Vec<Value> {
 
 /// Half a day for what may rewrite the disk.
 fn patient() -> Value {
-    probe(2, 21_600)
+    probe(2, HALF_A_DAY / 2)
 }
 
-fn probe(period: u32, failures: u32) -> Value {
+fn probe(period: u64, failures: u64) -> Value {
     json!({
         "httpGet": { "path": "/status", "port": "min", "scheme": "HTTP" },
         "periodSeconds": period,

@@ -82,6 +82,14 @@ impl MadeFor {
     }
 }
 
+/// Whether a `PersistentVolume` has the name that we give to the one of its volume.
+pub fn is_named_by_us(object: &PersistentVolume) -> bool {
+    let csi = object.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+    csi.is_some_and(|csi| {
+        object.metadata.name.as_ref() == Some(&names::persistent_volume(&csi.volume_handle))
+    })
+}
+
 /// The other resources that disks of a database were made for, where none of them was made for this one.
 pub fn made_for_others(disks: Vec<MadeFor>) -> Vec<Named> {
     if disks.contains(&MadeFor::This) {
@@ -150,6 +158,10 @@ mod tests {
             object["spec"]["claimRef"] = Value::Null;
         };
         check(theirs(), bare, MadeFor::Untold);
+        let is_named = |object: &Value| is_named_by_us(&serde_json::from_value(object.clone()).unwrap());
+        let mut clone = theirs();
+        clone["metadata"]["name"] = json!("velero-clone-1");
+        assert!(is_named(&theirs()) && !is_named(&clone));
         let of_nobody = |object: &mut Value| {
             object["metadata"]["labels"] = json!({});
             object["spec"]["claimRef"]["name"] = json!("something");

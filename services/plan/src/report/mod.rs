@@ -131,7 +131,7 @@ pub fn status(
     parts::facts(&mut status, resource, &outcome);
     conditions::set(&mut status, resource, &outcome, now);
     status.phase = Some(phase::phase(&status, &outcome));
-    if outcome.is_settled()
+    if outcome.is_carried_out()
         && let Some(instruction) = &validated.instruction
     {
         status.instruction = Some(InstructionStatus {
@@ -256,6 +256,17 @@ pub(crate) struct Outcome<'a> {
 impl Outcome<'_> {
     pub(crate) fn is_settled(&self) -> bool {
         self.plan.is_settled() && self.applied.failures.is_empty()
+    }
+
+    /// Whether all that was wished for is done. Which groups its machines are in beside that is others' doing, who may go on with it for
+    /// ever: who made the wish need not wait for them, nor have it taken back.
+    fn is_carried_out(&self) -> bool {
+        let is_theirs = |part| part == Part::MachineGroups;
+        let are_done =
+            self.plan.progress.iter().all(|done| done.state == State::Done || is_theirs(done.part));
+        are_done
+            && self.plan.actions.iter().all(|action| is_theirs(action.part))
+            && self.applied.failures.iter().all(|failure| is_theirs(failure.part))
     }
 
     /// Whether a name is to lead to the database.

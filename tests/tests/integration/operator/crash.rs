@@ -23,6 +23,7 @@ use kube::Api;
 use resources::{Phase, names};
 use serde_json::{Value, json};
 
+pub(super) use self::leaders::apart;
 use self::life::{Act, Turn};
 use self::sweep::{Least, Place, Road};
 use super::rig::patiently;

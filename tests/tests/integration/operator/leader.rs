@@ -13,6 +13,7 @@ use resources::{Phase, names};
 use serde_json::Value;
 use testkit::{Failpoint, Spawned, eventually, unique};
 
+use super::crash::apart;
 use super::rig::{PATIENCE, Rig};
 use super::subject::Subject;
 use crate::endpoint::{control, serial};
@@ -67,11 +68,11 @@ async fn a_leader_that_slept_until_somebody_else_led_changes_nothing_when_it_wak
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_leaders_at_once_make_and_take_away_everything_once() {
     let mut subject = Subject::new(&unique("two")).await;
-    let leases = [subject.rig.lease().await, subject.rig.lease().await];
-    let [one, other] = &leases;
-    let ways = [subject.rig.rights(one).await, subject.rig.rights(other).await];
-    let leaders =
-        [(one, &ways[0]), (other, &ways[1])].map(|(lease, way)| subject.rig.spawn((lease, way), &[], &[]));
+    let one = subject.rig.lease().await;
+    let (front, other) = apart(&subject.rig, &one).await;
+    let ways = [subject.rig.rights(&one).await, front.kubeconfig(&testkit::scratch())];
+    let leaders = ways.map(|way| subject.rig.spawn((&one, &way), &[], &[]));
+    let leases = [one, other];
     // One of them alone would be quick enough to make everything before the other leads.
     for lease in &leases {
         holder(&subject.rig, lease, "").await;

@@ -6,11 +6,15 @@ use std::iter;
 use std::time::Instant;
 
 use cloud::{InstanceId, SecurityGroupId};
+use tokio::sync::Semaphore;
 
 use super::{Contention, Object, WHILE, of_database};
 use crate::apply::Pass;
 use crate::error::Error;
 
+/// So many machines are put back at once, of all databases: whoever changes those of a whole account would have every pass wait for its turn
+/// at AWS otherwise.
+static PLACES: Semaphore = Semaphore::const_new(4);
 /// For metrics, and by what they are told from objects of Kubernetes.
 const KIND: &str = "Instance";
 
@@ -25,6 +29,9 @@ pub(in crate::apply) async fn unless_fought(
     if let Some(what) = contention.hold_machine(&object, &groups, Instant::now()) {
         return Err(Error::Contended { what });
     }
+    let Ok(_place) = PLACES.try_acquire() else {
+        return Err(Error::Stale { what: "machines of other databases are put back first".to_owned() });
+    };
     work.await?;
     if contention.put_back(object, groups, Instant::now()) {
         pass.context.measures.contended(KIND);

@@ -115,8 +115,14 @@ fn a_second_pod_of_a_database_does_not_start_on_the_machine_of_the_first() {
 /// It may rewrite the disk. Once it serves the template is as before, and the pod that was made of the other is none the less current.
 #[test]
 fn the_start_of_another_version_has_half_a_day_and_makes_no_other_template() {
-    let short = json!({ "probes": { "startup": { "periodSeconds": 2, "failureThreshold": 30 } } });
-    for (resource, usual) in [(resource(1), 600), (with("/spec/pod", short), 60)] {
+    let chosen = |period: u32, failures: u32| {
+        let startup = json!({ "periodSeconds": period, "failureThreshold": failures, "timeoutSeconds": 7 });
+        with("/spec/pod", json!({ "probes": { "startup": startup } }))
+    };
+    let day = 24 * 3_600;
+    for (resource, usual, least) in
+        [(resource(1), 600, day / 2), (chosen(2, 30), 60, day / 2), (chosen(60, 1_440), day, day)]
+    {
         let before = stateful_set(&validated(&resource), "n", None);
         let mut after = before.clone();
         give_time(&mut after);
@@ -124,7 +130,11 @@ fn the_start_of_another_version_has_half_a_day_and_makes_no_other_template() {
             let probe = &set.body["spec"]["template"]["spec"]["containers"][0]["startupProbe"];
             probe["periodSeconds"].as_u64().unwrap() * probe["failureThreshold"].as_u64().unwrap()
         };
-        assert_eq!((seconds(&before), seconds(&after)), (usual, 12 * 3_600));
+        assert_eq!((seconds(&before), seconds(&after)), (usual, least));
+        let timeout = |set: &Manifest| {
+            set.body["spec"]["template"]["spec"]["containers"][0]["startupProbe"]["timeoutSeconds"].clone()
+        };
+        assert_eq!(timeout(&after), timeout(&before));
         let told = |set: &Manifest| set.body["spec"]["template"]["metadata"].clone();
         assert_eq!(told(&after), told(&before));
     }

@@ -4,7 +4,7 @@ use cloud::{Instance, InstanceId, InstanceState, SecurityGroup, SecurityGroupId}
 use resources::Phase;
 
 use super::model::{Refusal, World};
-use super::operations::{Operation, begin_move, end_machine, half_moved, operation};
+use super::operations::{Operation, begin_move, change, end_machine, half_moved, operation};
 use super::reach::condition as word;
 use super::runner::{ENOUGH, settle};
 use super::{check_serving, pass, phase, serving};
@@ -116,6 +116,11 @@ fn where_aws_refuses_it_that_is_told_and_the_database_serves_and_moves_and_is_he
     assert_eq!(word(&world, "Degraded"), Some(("True", expected.as_str())));
     assert_eq!(word(&world, "Progressing"), Some(("False", expected.as_str())));
     assert_eq!(phase(&world), Some(Phase::Degraded));
+    // Nobody who wishes for something else waits for that.
+    change(&mut world, |spec| spec.restart_nonce = Some("once".to_owned()));
+    passes(&mut world, ENOUGH);
+    let done = world.resource.status.as_ref().unwrap().instruction.as_ref().unwrap().seq;
+    assert_eq!(done, world.resource.spec.instruction.as_ref().unwrap().seq);
 
     let harms: [fn(&mut World); 2] = [begin_move, |world| end_machine(world, 0)];
     for harm in harms {

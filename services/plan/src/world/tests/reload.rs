@@ -12,7 +12,8 @@ use super::model::World;
 use super::operations::change;
 use super::runner::{pass, settle};
 use super::{check_serving, phase, serving};
-use crate::Step;
+use crate::fixture::{settings, validated};
+use crate::{Step, plan, suspended};
 
 /// A key that a running QuestDB reads again.
 const CONNECTIONS: &str = "http.net.connection.limit";
@@ -210,6 +211,26 @@ fn what_an_older_operator_noted_as_refused_is_believed() {
     assert_eq!(minutes(&mut world, 2, Some(false)), None);
     annotate(&mut world, names::CONFIG_REFUSED, "12345678");
     assert_eq!(minutes(&mut world, 20, Some(false)), None);
+}
+
+/// Passes in which nothing is done go on telling what is pending.
+#[test]
+fn nobody_is_restarted_because_nothing_was_to_be_done_for_a_while() {
+    let mut world = serving();
+    let before = world.pod_uid();
+    change(&mut world, more_connections);
+    assert_eq!(minutes(&mut world, 3, Some(true)), None);
+    let annotations = world.resource.metadata.annotations.get_or_insert_default();
+    annotations.insert(names::PAUSE_RECONCILE.to_owned(), "true".to_owned());
+    for _ in 0..10 {
+        let planned = plan(&world.resource, &validated(&world.resource), &world.look(), &settings());
+        world.resource.status = Some(suspended(&world.resource, Some(&planned), world.now));
+        world.now += SignedDuration::from_mins(1);
+    }
+    assert!(pending(&world).iter().all(|(_, means)| *means == Online), "{:?}", pending(&world));
+    world.resource.metadata.annotations.as_mut().unwrap().remove(names::PAUSE_RECONCILE);
+    assert_eq!(minutes(&mut world, 20, Some(true)), None, "it answers, and has not taken it over");
+    assert_eq!(world.pod_uid(), before);
 }
 
 /// It is asked once more, before its restart is told.

@@ -11,6 +11,7 @@ use resources::names;
 use testkit::{Failpoint, Spawned, eventually};
 
 use super::super::rig::Rig;
+use crate::front::Front;
 
 /// How long one may take until it leads, when many are led at once.
 const LONG: Duration = Duration::from_mins(6);
@@ -24,19 +25,26 @@ const STEPS: &str = "slipway_operator_steps_total";
 /// Those that lead now.
 pub(super) struct Leaders {
     all: Vec<Spawned>,
+    /// The namespace in which all of them believe to be.
+    namespace: String,
     /// For each that leads at a time: the way to the API server, and where the Lease is for which nobody else competes.
     access: Vec<(PathBuf, String)>,
+    /// Before those that have their Lease elsewhere.
+    fronts: Vec<Front>,
 }
 
 impl Leaders {
     /// None yet; so many at a time.
     pub(super) async fn new(rig: &Rig, count: usize) -> Self {
-        let mut access = Vec::new();
-        for _ in 0..count {
-            let lease = rig.lease().await;
-            access.push((rig.rights(&lease).await, lease));
+        let namespace = rig.lease().await;
+        let mut access = vec![(rig.rights(&namespace).await, namespace.clone())];
+        let mut fronts = Vec::new();
+        for _ in 1..count {
+            let (front, lease) = apart(rig, &namespace).await;
+            access.push((front.kubeconfig(&testkit::scratch()), lease));
+            fronts.push(front);
         }
-        Self { all: Vec::new(), access }
+        Self { all: Vec::new(), namespace, access, fronts }
     }
 
     /// Others. They need not wait for the end of the Leases of those before them: there are none any more.
@@ -46,7 +54,7 @@ impl Leaders {
             if leases.get_opt(names::OPERATOR).await.unwrap().is_some() {
                 leases.delete(names::OPERATOR, &DeleteParams::default()).await.unwrap();
             }
-            self.all.push(rig.spawn((lease, kubeconfig), places, more));
+            self.all.push(rig.spawn((&self.namespace, kubeconfig), places, more));
         }
         if self.all.len() > 1 {
             // One of them alone would be quick enough to do all of it before the other leads.
@@ -86,6 +94,15 @@ impl Leaders {
     pub(super) fn take(&mut self) -> Vec<Spawned> {
         std::mem::take(&mut self.all)
     }
+}
+
+/// A way to the API server by which an operator that competes for the Lease of a namespace has one of its own, and where that is. All
+/// else is as for those that compete for the other one: what they make says in which namespace the operator is.
+pub(in super::super) async fn apart(rig: &Rig, namespace: &str) -> (Front, String) {
+    let lease = rig.lease().await;
+    let front = Front::before(&rig.rights(&lease).await).await;
+    front.lease_elsewhere(namespace, &lease);
+    (front, lease)
 }
 
 /// Waits until an operator leads.
