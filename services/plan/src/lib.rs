@@ -54,7 +54,7 @@ pub use goal::{Goal, is_leaving};
 pub use hold::{is_held, lost_its_hold};
 pub use identity::{
     Holder, Identity, MadeFor, Named, Standing, Trace, annotated, copy_of, doubt, identify, is_believed,
-    is_for, made_for_others, offered_to, settled_identity, trace_of, traces_in_aws,
+    is_for, is_named_by_us, made_for_others, offered_to, settled_identity, trace_of, traces_in_aws,
 };
 pub use in_force::InForce;
 pub use last_copy::{

@@ -29,8 +29,8 @@ pub(super) struct Leaders {
     namespace: String,
     /// For each that leads at a time: the way to the API server, and where the Lease is for which nobody else competes.
     access: Vec<(PathBuf, String)>,
-    /// Before those that have their Lease elsewhere.
-    fronts: Vec<Front>,
+    /// Before those that have their Lease elsewhere: they end with it.
+    _fronts: Vec<Front>,
 }
 
 impl Leaders {
@@ -44,7 +44,7 @@ impl Leaders {
             access.push((front.kubeconfig(&testkit::scratch()), lease));
             fronts.push(front);
         }
-        Self { all: Vec::new(), namespace, access, fronts }
+        Self { all: Vec::new(), namespace, access, _fronts: fronts }
     }
 
     /// Others. They need not wait for the end of the Leases of those before them: there are none any more.
