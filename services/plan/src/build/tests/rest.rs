@@ -116,7 +116,8 @@ fn a_second_pod_of_a_database_does_not_start_on_the_machine_of_the_first() {
 #[test]
 fn the_start_of_another_version_has_half_a_day_and_makes_no_other_template() {
     let chosen = |period: u32, failures: u32| {
-        let startup = json!({ "periodSeconds": period, "failureThreshold": failures, "timeoutSeconds": period });
+        let startup =
+            json!({ "periodSeconds": period, "failureThreshold": failures, "timeoutSeconds": period });
         with("/spec/pod", json!({ "probes": { "startup": startup } }))
     };
     let day = 24 * 3_600;
