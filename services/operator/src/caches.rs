@@ -163,6 +163,12 @@ impl Caches {
         self.volumes.of(database)
     }
 
+    /// Whether one of the disks of a database has its object under the name that we give, made for its resource by its labels.
+    pub(crate) fn has_own_volume(&self, subject: &Subject) -> bool {
+        let own = Key::new(Some(&subject.namespace), &subject.name);
+        self.volumes.any(&subject.database, |made_for| made_for.is(&own))
+    }
+
     /// Nodes of a database, by their label.
     pub(crate) fn nodes_of(&self, database: &str) -> Vec<Arc<Node>> {
         self.nodes.of(database)

@@ -102,9 +102,12 @@ pub(crate) async fn doubt(
 }
 
 /// The resource that stands for a database as surely as one whose status holds it, and for which its disk was made. Nothing is asked
-/// for one whose disk has its object: of all that there are, these are nearly all.
+/// for one whose disk has its object, and no object is unpacked: of all that there are, these are nearly all.
 async fn original(context: &Context, subject: &Subject) -> Result<Option<Named>, Error> {
     let (caches, database) = (&context.caches, subject.database.as_str());
+    if caches.has_own_volume(subject) {
+        return Ok(None);
+    }
     let mut objects = caches.volumes_of(database);
     // A backup that is brought back may bring one beside it, under a name of its own, which has all labels of this one's and the other claim.
     objects.retain(|object| plan::is_named_by_us(object));

@@ -22,7 +22,7 @@ use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, Readable, See
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use self::brief::Brief;
+use self::brief::{Brief, MadeFor};
 use crate::watch::boxed::{self, Boxed};
 use crate::watch::{self, Anew};
 
@@ -132,7 +132,7 @@ impl Kept for PersistentVolumeClaim {
 }
 
 impl Kept for PersistentVolume {
-    type Brief = ();
+    type Brief = MadeFor;
 }
 
 impl Kept for Secret {

@@ -82,6 +82,11 @@ impl<K: Kept> Indexed<K> {
     pub(crate) fn of(&self, owner: &str) -> Vec<Arc<K>> {
         self.index.of(owner).iter().filter_map(|key| self.store.get(key)).collect()
     }
+
+    /// Whether this is so of one of them by its brief; none is unpacked.
+    pub(crate) fn any(&self, owner: &str, is_so: impl Fn(&K::Brief) -> bool) -> bool {
+        self.index.of(owner).iter().any(|key| self.store.told_of(key, &is_so).unwrap_or_default())
+    }
 }
 
 /// Where a kind of the cluster itself is watched.

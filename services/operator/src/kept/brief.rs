@@ -2,6 +2,7 @@
 //! as many of these as objects.
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::DynamicObject;
 use resources::{
@@ -81,6 +82,23 @@ pub(crate) struct Owner(pub(crate) Option<Key>);
 impl Brief<DynamicObject> for Owner {
     fn of(object: &DynamicObject) -> Self {
         Self(owner(&object.metadata).map(|owner| Key::to(&owner)))
+    }
+}
+
+/// For which resource the object of a disk was made, where that has the name that we give: asked in each pass of each database.
+pub(crate) struct MadeFor(Option<Key>);
+
+impl MadeFor {
+    /// Whether it was made for this one, by its labels.
+    pub(crate) fn is(&self, resource: &Key) -> bool {
+        self.0.as_ref() == Some(resource)
+    }
+}
+
+impl Brief<PersistentVolume> for MadeFor {
+    fn of(object: &PersistentVolume) -> Self {
+        let owner = owner(&object.metadata).filter(|_| plan::is_named_by_us(object));
+        Self(owner.map(|owner| Key::to(&owner)))
     }
 }
 
@@ -243,6 +261,28 @@ mod tests {
         change(&mut object);
         let object: QuestDB = serde_json::from_value(object).unwrap();
         Database::of(&object)
+    }
+
+    #[test]
+    fn a_disk_is_made_for_whom_its_labels_name_where_its_object_has_the_name_that_we_give() {
+        let is_for = |name: &str, labels: &Value, resource: (&str, &str)| {
+            let object = json!({
+                "metadata": { "name": name, "labels": labels },
+                "spec": { "csi": { "driver": "ebs.csi.aws.com", "volumeHandle": "vol-1" } },
+            });
+            let object: PersistentVolume = serde_json::from_value(object).unwrap();
+            MadeFor::of(&object).is(&Key::new(Some(resource.0), resource.1))
+        };
+        let ours = names::persistent_volume("vol-1");
+        let labels = json!({ names::LABEL_NAMESPACE: "n", names::LABEL_NAME: "a" });
+        assert!(is_for(&ours, &labels, ("n", "a")));
+        assert!(!is_for(&ours, &labels, ("other", "a")) && !is_for(&ours, &labels, ("n", "b")));
+        assert!(!is_for("brought-back", &labels, ("n", "a")), "a backup gives a name of its own");
+        for lacking in [names::LABEL_NAMESPACE, names::LABEL_NAME] {
+            let mut labels = labels.clone();
+            labels.as_object_mut().unwrap().remove(lacking);
+            assert!(!is_for(&ours, &labels, ("n", "a")), "without {lacking} it is looked at in whole");
+        }
     }
 
     #[test]
