@@ -93,10 +93,15 @@ impl Memories {
     ///
     /// A leader of which nothing is known may have asked for something right before this one took over.
     pub(crate) fn shows_all(&self, uid: &str, moment: Instant, lag: Duration) -> bool {
-        let Some(took_over) = self.took_over.get() else { return false };
+        self.until_shown(uid, moment, lag).is_none()
+    }
+
+    /// How long after `moment` it is until a look does; none when one begun then does.
+    pub(crate) fn until_shown(&self, uid: &str, moment: Instant, lag: Duration) -> Option<Duration> {
+        let Some(took_over) = self.took_over.get() else { return Some(lag) };
         let asked = self.lock().get(uid).and_then(|entry| entry.asked);
-        let last = asked.map_or(*took_over, |asked| asked.max(*took_over));
-        moment.checked_duration_since(last).is_some_and(|since| since >= lag)
+        let shown = asked.map_or(*took_over, |asked| asked.max(*took_over)) + lag;
+        shown.checked_duration_since(moment).filter(|left| !left.is_zero())
     }
 
     /// What planning may know. A part rests only under the wish that it failed under.

@@ -271,6 +271,8 @@ fn a_look_shows_all_only_some_time_after_the_last_create_and_the_take_over() {
     let asked = memories.lock()["a"].asked.unwrap();
     assert!(!memories.shows_all("a", asked + lag.saturating_sub(Duration::from_nanos(1)), lag));
     assert!(memories.shows_all("a", asked + lag, lag));
+    assert_eq!(memories.until_shown("a", asked + lag / 4, lag), Some(lag * 3 / 4));
+    assert_eq!(memories.until_shown("a", asked + lag, lag), None);
     assert!(!memories.shows_all("a", took_over, Duration::ZERO), "a look from before the create");
     memories.take_over();
     assert_eq!(memories.took_over.get(), Some(&took_over), "it is taken over once");

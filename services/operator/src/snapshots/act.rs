@@ -153,6 +153,7 @@ async fn begin(snapshots: &Snapshots, resource: &QuestDBSnapshot, new: &NewSnaps
     // A clear no leaves nothing to be waited for.
     if answer.as_ref().err().is_none_or(AwsError::outcome_unknown) {
         snapshots.memories.asked(uid(resource));
+        snapshots.begun.begun(uid(resource));
     }
     heard(&snapshots.refusals, resource, answer, ("begin the snapshot", Refusals::begun))
 }

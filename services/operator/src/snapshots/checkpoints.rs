@@ -1,4 +1,6 @@
-//! What this process knows of the checkpoint of each snapshot that owes a release. Losing it costs a wait before the debt is struck.
+//! What this process knows of the checkpoint of each snapshot that owes a release. Losing it costs a wait before the debt is struck; where
+//! another process struck the debt of a checkpoint that this one made, which only two that lead at once do, it costs a release that a
+//! person has to make.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,6 +42,14 @@ impl Checkpoints {
             Some(_) | None => Requests::Answered,
         };
         Known { checkpoint: entry.map_or(Checkpoint::Unknown, |entry| entry.checkpoint), requests }
+    }
+
+    /// When the checkpoint began that this process made under a debt which it has not struck; none where it made none.
+    pub(super) fn own(&self, uid: &str) -> Option<Timestamp> {
+        match self.lock().get(uid)?.checkpoint {
+            Checkpoint::Made(since) => Some(since),
+            Checkpoint::Unknown | Checkpoint::Unmade => None,
+        }
     }
 
     /// The debt was written down just now, or nothing of ours holds the database and nothing is under way that would.
@@ -89,7 +99,7 @@ impl Checkpoints {
         }
     }
 
-    /// The debt was struck.
+    /// The debt was struck, and nothing that this process made holds the database.
     pub(super) fn forget(&self, uid: &str) {
         self.lock().remove(uid);
     }
@@ -144,6 +154,19 @@ mod tests {
         };
         is(known(10, made), Checkpoint::Made(SINCE), Requests::Unanswered);
         is(known(300, made), Checkpoint::Made(SINCE), Requests::Answered);
+        let own = |then: &dyn Fn(&Checkpoints, Instant)| {
+            let all = Checkpoints::new(Instant::now(), LAG);
+            then(&all, Instant::now());
+            all.own("u")
+        };
+        assert_eq!(own(&|all, now| _ = made(all, now)), Some(SINCE));
+        assert_eq!(own(&|_, _| {}), None);
+        assert_eq!(own(&|all, _| all.unmade("u")), None);
+        let struck = |all: &Checkpoints, now: Instant| {
+            made(all, now);
+            all.forget("u");
+        };
+        assert_eq!(own(&struck), None);
         // Whoever writes the debt down himself knows that nobody has asked under it.
         let unmade = |all: &Checkpoints, now: Instant| {
             all.unmade("u");

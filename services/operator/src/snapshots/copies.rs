@@ -127,7 +127,7 @@ impl Copies {
     /// Those of one snapshot.
     pub(super) async fn of(&self, resource: &QuestDBSnapshot) -> Result<Vec<VolumeSnapshot>, Error> {
         let Some(identity) = snapshot::identity(resource) else { return Ok(Vec::new()) };
-        let found = if snapshot::is_copying(resource) {
+        let found = if snapshot::is_copying(resource) || snapshot::is_settled(resource) {
             self.shared.get(identity.to_owned()).await.map(Option::unwrap_or_default)
         } else {
             describe(&*self.cloud, &self.cluster, &[identity.to_owned()]).await

@@ -35,8 +35,12 @@ impl Look {
     }
 }
 
-/// Looks.
-pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> Result<Look, Error> {
+/// Looks; whoever `owes` a release looks only whether the database is held.
+pub(super) async fn look(
+    snapshots: &Snapshots,
+    resource: &QuestDBSnapshot,
+    owes: bool,
+) -> Result<Look, Error> {
     let context = &snapshots.context;
     let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
     let name = resource.spec.database.as_str();
@@ -49,7 +53,6 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
         let ground = unread(name, context.caches.resources.has(&key));
         return Ok(Look { ground, door: None, blind: None });
     };
-    let owes = plan::snapshot::owes(resource);
     let overdue = snapshots.is_overdue(resource);
     let misread = plan::misread(&database).map(|what| format!("of QuestDB {name}: {what}"));
     if let Some(what) = misread.as_ref().filter(|_| !owes) {

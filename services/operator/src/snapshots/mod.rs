@@ -1,15 +1,18 @@
 //! The controller of `QuestDBSnapshot`: looks, lets `plan::snapshot` decide, does one thing, and says how it stands.
 //!
 //! *Invariant:* a pass over a snapshot that is whole or has failed, and owes nothing, sends no request, but for one list of all copies
-//! that those which were whole share in a round; one over a snapshot that EBS only copies asks EC2 alone, once, together with others.
+//! that those which were whole share in a round, and for a single look at what this process had made itself; one over a snapshot that EBS only copies asks EC2 alone, once, together with others.
 
 mod act;
+mod begun;
 mod checkpoints;
 mod copies;
+mod debts;
 mod ended;
 mod ground;
 mod pace;
 mod refusals;
+mod settled;
 #[cfg(test)]
 mod tests;
 
@@ -17,19 +20,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cloud::VolumeSnapshot;
-use plan::snapshot::{self, Checkpoint, Debt, Ground, Plan, Seen, Step};
+use plan::snapshot::{self, Ground, Plan, Seen};
 use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 use tokio::sync::{Mutex, Semaphore};
 
+use self::begun::Begun;
 use self::checkpoints::Checkpoints;
-use self::copies::{Copies, There, hear};
+use self::copies::{Copies, hear};
 use self::ground::Look;
 use self::pace::Rests;
 use self::refusals::Refusals;
 use crate::context::Context;
 use crate::error::Error;
 use crate::memory::Memories;
-use crate::slot::Slot;
 use crate::turn::Next;
 use crate::write;
 
@@ -45,6 +48,7 @@ pub(crate) struct Snapshots {
     rests: Rests,
     /// Attempts and what was asked of EC2, by uid of the snapshot.
     pub(crate) memories: Memories,
+    begun: Begun,
     checkpoints: Checkpoints,
     refusals: Refusals,
     stands: Semaphore,
@@ -59,6 +63,7 @@ impl Snapshots {
         Self {
             copies: Copies::new(&context.cloud, &context.settings.cluster),
             rests: Rests::default(),
+            begun: Begun::default(),
             checkpoints: Checkpoints::new(Instant::now(), context.questdb_lag),
             refusals: Refusals::default(),
             stands: Semaphore::new(usize::from(STANDS)),
@@ -70,6 +75,7 @@ impl Snapshots {
 
     /// Keeps in mind only these.
     pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
+        self.begun.retain(&known);
         self.checkpoints.retain(&known);
         self.refusals.retain(&known);
         self.rests.retain(&known);
@@ -78,14 +84,30 @@ impl Snapshots {
 
     /// One pass. Of those that cannot be read in whole, over such as owe a release alone.
     pub(crate) async fn pass(&self, resource: &QuestDBSnapshot) -> Result<Next, Error> {
+        let uid = resource.metadata.uid.as_deref().unwrap_or_default();
+        let made = self.checkpoints.own(uid).filter(|_| !snapshot::owes(resource));
+        let Some(made) = made else { return self.go_on(resource).await };
+        match self.take_back(resource, made).await? {
+            None => self.go_on(resource).await,
+            // With the object it would be forgotten that its database may be held.
+            Some(again) if resource.metadata.deletion_timestamp.is_some() => Ok(Next::Soon(again)),
+            Some(again) => Ok(pace::no_later(self.go_on(resource).await?, again)),
+        }
+    }
+
+    /// The pass itself.
+    async fn go_on(&self, resource: &QuestDBSnapshot) -> Result<Next, Error> {
         if let Some(what) = plan::unread(resource) {
             return self.let_go(resource, what).await;
         }
-        if snapshot::is_settled(resource) {
-            return self.look_after(resource).await;
-        }
         let uid = resource.metadata.uid.as_deref().unwrap_or_default();
         let looked = Instant::now();
+        if snapshot::is_settled(resource) {
+            if self.begun.is_unseen(uid) {
+                return self.look_beside(resource, looked).await;
+            }
+            return self.look_after(resource).await;
+        }
         if let Some(left) = self.rests.left(resource, looked) {
             return Ok(Next::Soon(left));
         }
@@ -96,25 +118,17 @@ impl Snapshots {
             Err(error) => (Vec::new(), Some(error)),
         };
         let ground = if snapshot::rests_on_database(resource, &copies) {
-            ground::look(self, resource).await?
+            ground::look(self, resource, snapshot::owes(resource)).await?
         } else {
             Look::unclear("nothing rests on the database any more")
         };
         self.heard(uid, &ground.ground);
         let unseen = unseen.or(ground.blind);
-        let all =
-            self.context.side.snapshots_of(resource.metadata.namespace.as_deref(), &resource.spec.database);
-        let before = snapshot::comes_before(resource, all.iter().map(AsRef::as_ref));
-        let seen = Seen {
-            ground: ground.ground,
-            copies,
-            conclusive: unseen.is_none() && self.memories.shows_all(uid, looked, self.context.ec2_lag),
-            before: before.and_then(|one| one.metadata.name.clone()),
-            known: self.checkpoints.known(uid, looked),
-            refused: self.refusals.known(uid, looked),
-            now: self.context.clock.now(),
-        };
+        let seen = self.seen(resource, looked, (ground.ground, copies, unseen.is_none()));
         let plan = snapshot::plan(resource, &seen);
+        if seen.conclusive && plan.step.is_none() {
+            self.begun.seen(uid);
+        }
         let done = match &plan.step {
             Some(step) => Some(act::carry_out(self, resource, step, ground.door.as_ref()).await),
             None => None,
@@ -136,6 +150,28 @@ impl Snapshots {
         };
         let failure = failure.or(unseen);
         self.conclude(resource, &seen, &plan, failure).await
+    }
+
+    /// What is known by a look that began then; whether EC2 told all that it was asked.
+    fn seen(
+        &self,
+        resource: &QuestDBSnapshot,
+        looked: Instant,
+        (ground, copies, is_told): (Ground, Vec<VolumeSnapshot>, bool),
+    ) -> Seen {
+        let QuestDBSnapshot { metadata, spec, .. } = resource;
+        let uid = metadata.uid.as_deref().unwrap_or_default();
+        let all = self.context.side.snapshots_of(metadata.namespace.as_deref(), &spec.database);
+        let before = snapshot::comes_before(resource, all.iter().map(AsRef::as_ref));
+        Seen {
+            ground,
+            copies,
+            conclusive: is_told && self.memories.shows_all(uid, looked, self.context.ec2_lag),
+            before: before.and_then(|one| one.metadata.name.clone()),
+            known: self.checkpoints.known(uid, looked),
+            refused: self.refusals.known(uid, looked),
+            now: self.context.clock.now(),
+        }
     }
 
     /// When to look again after a pass, so that what is due at its deadline is done then.
@@ -163,79 +199,6 @@ impl Snapshots {
         snapshot::owes(resource) && snapshot::is_overdue(resource, self.context.clock.now())
     }
 
-    /// Lets the database go that is held for one which cannot be read in whole, once that is overdue. `what` says why nothing else is
-    /// done for it: it is not written to, so its debt stays written down.
-    async fn let_go(&self, resource: &QuestDBSnapshot, what: String) -> Result<Next, Error> {
-        let uid = resource.metadata.uid.as_deref().unwrap_or_default();
-        let looked = Instant::now();
-        // Once it was seen that nothing holds the database under this debt, nothing comes to hold it.
-        let is_free = self.checkpoints.known(uid, looked).checkpoint == Checkpoint::Unmade;
-        let now = self.context.clock.now();
-        if is_free || !snapshot::is_overdue(resource, now) {
-            return Err(Error::Definition { what });
-        }
-        let look = ground::look(self, resource).await?;
-        self.heard(uid, &look.ground);
-        match snapshot::debt(resource, &look.ground, self.checkpoints.known(uid, looked), now) {
-            Debt::Due => {
-                act::carry_out(self, resource, &Step::Release, look.door.as_ref()).await?;
-                let note =
-                    "its time is over: the checkpoint under which its database may be held is released";
-                self.context.events.done(resource, "Released", note.to_owned()).await;
-                Ok(Next::Soon(AFTER_STEP))
-            }
-            Debt::Void => {
-                self.checkpoints.unmade(uid);
-                Err(Error::Definition { what })
-            }
-            Debt::Early => Err(Error::Definition { what }),
-            Debt::Unclear(why) => {
-                let note = format!("the database may still be held, and is let go once it answers: {why}");
-                self.context.events.wrong(resource, "ReleaseOwed", note.clone()).await;
-                Err(Error::Definition { what: format!("{what}; {note}") })
-            }
-        }
-    }
-
-    /// Looks once a round whether a copy that was whole is still there: who destroys one in EC2 tells nobody here.
-    async fn look_after(&self, resource: &QuestDBSnapshot) -> Result<Next, Error> {
-        let Some((copy, since)) = snapshot::whole_copy(resource) else { return Ok(Next::Change) };
-        let (round, now) = (self.context.resync, self.context.clock.now());
-        let uid = resource.metadata.uid.as_deref().unwrap_or_default();
-        let next = Next::Rest(Slot::of(uid, &self.memories).within(round));
-        // A list may be as old as half a round, and must not be from before the copy was seen whole.
-        let whole_for = since.map(|since| Duration::try_from(now.duration_since(since)).unwrap_or_default());
-        if whole_for.is_some_and(|whole_for| whole_for < round) {
-            return Ok(next);
-        }
-        let is_there = match self.copies.has(&copy, round / 2).await {
-            There::Known(is_there) => is_there,
-            There::Untold => return Ok(next),
-            There::UnderWay => return Ok(Next::Soon(pace::after_list())),
-        };
-        let was_gone = snapshot::is_gone(resource);
-        if !is_there && !was_gone && self.may_be_elsewhere().await {
-            return Ok(next);
-        }
-        let status = snapshot::looked_after(resource, is_there, now);
-        self.report(resource, &status).await?;
-        if !is_there && !was_gone {
-            let note = status.message().unwrap_or_default().to_owned();
-            self.context.events.wrong(resource, snapshot::COPY_GONE, note).await;
-        }
-        Ok(next)
-    }
-
-    /// Whether what EC2 does not show may be in the account that is not asked.
-    async fn may_be_elsewhere(&self) -> bool {
-        let found = crate::observe::other_account(&self.context).await;
-        let what = found.unwrap_or_else(|error| Some(error.stable()));
-        if let Some(what) = &what {
-            tracing::warn!(error = what, "no copy is taken for gone");
-        }
-        what.is_some()
-    }
-
     /// Says what went wrong, if anything did, and when to look again.
     async fn conclude(
         &self,
@@ -250,7 +213,7 @@ impl Snapshots {
             }
             let version = self.report(resource, &snapshot::status(resource, seen, plan, None)).await?;
             if plan.settled {
-                return Ok(Next::Change);
+                return Ok(self.after_end(resource));
             }
             let pause = pace::pause(resource, plan, seen.now);
             if let (Some(uid), Some(version)) = (&resource.metadata.uid, version) {

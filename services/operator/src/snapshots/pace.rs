@@ -26,6 +26,21 @@ pub(super) fn after_list() -> Duration {
     LIST.mul_f64(1.0 + runtime::backoff::random_share())
 }
 
+/// When to come again for a database that does not tell whether a checkpoint of ours holds it.
+pub(super) fn until_clear(resource: &QuestDBSnapshot, now: Timestamp) -> Duration {
+    let (shortest, longest) = WAIT;
+    (age(resource, now) / 20).clamp(shortest, longest)
+}
+
+/// At that time, unless it is sooner or something failed: that has a time of its own.
+pub(super) fn no_later(next: Next, again: Duration) -> Next {
+    match next {
+        Next::Change | Next::Rest(_) => Next::Soon(again),
+        Next::Soon(pause) => Next::Soon(pause.min(again)),
+        Next::Overtaken(_) | Next::Failed { .. } => next,
+    }
+}
+
 /// What failed is tried again in its time, and looked at no later than its deadline: from then on there is something else to do, and a
 /// database may be held until that is done.
 pub(super) fn by_deadline(next: Next, resource: &QuestDBSnapshot, now: Timestamp) -> Next {
@@ -45,15 +60,18 @@ fn in_time(pause: Duration, resource: &QuestDBSnapshot, now: Timestamp) -> Durat
 
 /// The longer something takes, the seldomer it is looked at.
 pub(super) fn pause(resource: &QuestDBSnapshot, plan: &Plan, now: Timestamp) -> Duration {
-    let made = resource.metadata.creation_timestamp.as_ref();
-    let age = made.map_or(SignedDuration::ZERO, |made| now.duration_since(made.0));
-    let age = Duration::try_from(age).unwrap_or_default();
-    let (shortest, longest) = WAIT;
+    let age = age(resource, now);
     if plan.phase == SnapshotPhase::Copying {
-        let pause = age.clamp(shortest, COPY);
+        let pause = age.clamp(WAIT.0, COPY);
         return pause.mul_f64(1.0 + runtime::backoff::random_share() / 2.0);
     }
-    in_time((age / 20).clamp(shortest, longest), resource, now)
+    in_time(until_clear(resource, now), resource, now)
+}
+
+fn age(resource: &QuestDBSnapshot, now: Timestamp) -> Duration {
+    let made = resource.metadata.creation_timestamp.as_ref();
+    let age = made.map_or(SignedDuration::ZERO, |made| now.duration_since(made.0));
+    Duration::try_from(age).unwrap_or_default()
 }
 
 /// Objects that wait for their next look, by uid: until then, what is seen of one in the version that was looked at last is
@@ -102,6 +120,20 @@ mod tests {
 
     fn plan(phase: SnapshotPhase) -> Plan {
         Plan { step: None, phase, reason: "", message: String::new(), copy: None, settled: false }
+    }
+
+    #[test]
+    fn what_may_be_held_is_looked_at_in_time_whatever_else_comes_of_the_pass() {
+        let again = Duration::from_secs(5);
+        for (next, expected) in [
+            (Next::Change, Next::Soon(again)),
+            (Next::Rest(again * 9), Next::Soon(again)),
+            (Next::Soon(again * 9), Next::Soon(again)),
+            (Next::Soon(again / 9), Next::Soon(again / 9)),
+            (Next::Overtaken(again * 9), Next::Overtaken(again * 9)),
+        ] {
+            assert_eq!(no_later(next, again), expected);
+        }
     }
 
     #[test]

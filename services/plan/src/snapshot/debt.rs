@@ -41,6 +41,16 @@ pub fn debt(resource: &QuestDBSnapshot, ground: &Ground, known: Known, now: Time
     }
 }
 
+/// The same of the checkpoint that this process made and that began then, where no release is owed any more: another process that led
+/// beside this one has struck the debt, of a checkpoint of its own, and nobody but this one knows whose the later one is.
+pub fn debt_struck(ground: &Ground, made: Timestamp) -> Debt {
+    match ground {
+        Ground::Serving { held: Some(held), .. } if held.since == made => Debt::Due,
+        Ground::Serving { .. } | Ground::Stopped { .. } | Ground::Ended { .. } | Ground::Absent => Debt::Void,
+        Ground::Unclear(what) => Debt::Unclear(what.clone()),
+    }
+}
+
 /// How long a checkpoint is waited for that is asked for now. QuestDB comes to a stand table by table, and one that is given up is begun
 /// anew: so it has half of what is left until the deadline, and the copy has the other half to begin.
 pub fn patience(resource: &QuestDBSnapshot, now: Timestamp) -> Duration {

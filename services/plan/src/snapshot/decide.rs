@@ -9,7 +9,7 @@ use super::debt::{Debt, debt, is_late};
 use super::lost::{COPY_LOST, told_copy};
 use super::{
     COPY_GONE, Checkpoint, Disk, Ground, Held, Plan, Seen, Step, begun, gone_text, is_gone, is_held,
-    is_made_for, is_of_before, lost, owes, refused, told_begun, whole,
+    is_made_for, is_of_before, lost, owes, refused, surplus, told_begun, whole,
 };
 
 /// Whether what is done next rests on the database, so that it has to be looked at. Nothing does while a copy that is
@@ -58,11 +58,11 @@ fn decide(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
     Plan { copy: copy.cloned(), ..plan }
 }
 
-fn act(step: Step, phase: SnapshotPhase, reason: &'static str, message: &str) -> Plan {
+pub(super) fn act(step: Step, phase: SnapshotPhase, reason: &'static str, message: &str) -> Plan {
     Plan { step: Some(step), ..wait(phase, reason, message) }
 }
 
-fn wait(phase: SnapshotPhase, reason: &'static str, message: impl Into<String>) -> Plan {
+pub(super) fn wait(phase: SnapshotPhase, reason: &'static str, message: impl Into<String>) -> Plan {
     Plan { step: None, phase, reason, message: message.into(), copy: None, settled: false }
 }
 
@@ -70,13 +70,17 @@ fn rest(phase: SnapshotPhase, reason: &'static str, message: impl Into<String>) 
     Plan { settled: true, ..wait(phase, reason, message) }
 }
 
-/// The earliest copy that is marked as trusted, or that the report told of as trusted: tags can be taken off by anybody.
+/// The copy that the report told of as trusted, as tags can be taken off by anybody; else the earliest that is marked as trusted. One that
+/// EC2 gave up counts where there is no other.
 fn trusted<'a>(resource: &QuestDBSnapshot, copies: &'a [VolumeSnapshot]) -> Option<&'a VolumeSnapshot> {
     let told = told_copy(resource);
-    earliest(copies, |copy| {
-        let is_marked = copy.tags.get(key::CONSISTENT).is_some() && is_made_for(resource, copy);
-        is_marked || told.as_ref() == Some(&copy.id)
-    })
+    let is_told = |copy: &&VolumeSnapshot| told.as_ref() == Some(&copy.id);
+    let is_marked =
+        |copy: &VolumeSnapshot| copy.tags.get(key::CONSISTENT).is_some() && is_made_for(resource, copy);
+    let is_sound = |copy: &&VolumeSnapshot| copy.state != SnapshotState::Error;
+    let told = copies.iter().find(is_told);
+    let sound = || earliest(copies, |copy| is_sound(&copy) && is_marked(copy));
+    told.filter(is_sound).or_else(sound).or(told).or_else(|| earliest(copies, is_marked))
 }
 
 /// The earliest copy that can be marked now: what held the database when it was begun still does.
@@ -111,10 +115,8 @@ fn follow(resource: &QuestDBSnapshot, seen: &Seen, copy: &VolumeSnapshot) -> Pla
     if owes(resource) {
         return pay(resource, seen, SnapshotPhase::Releasing, "Releasing", "the copy has begun");
     }
-    let surplus = seen.copies.iter().find(|other| other.id != copy.id);
-    if let Some(surplus) = surplus.filter(|_| seen.conclusive) {
-        let message = "EC2 made more than one copy: the surplus is removed";
-        return act(Step::Discard(surplus.id.clone()), SnapshotPhase::Copying, "Copying", message);
+    if let Some(surplus) = seen.copies.iter().find(|other| other.id != copy.id) {
+        return surplus::remove(copy, surplus, seen);
     }
     match &copy.state {
         SnapshotState::Completed => {

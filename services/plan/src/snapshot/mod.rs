@@ -18,7 +18,12 @@
 //! *Invariant:* a checkpoint that no snapshot owes the release of is somebody else's: it is told, waited for and never
 //! released. So that this can be known, the debt is written down before anything is asked of QuestDB, and only while
 //! nothing holds the database. One that began when nothing was asked for under the debt any more is somebody else's too, however long
-//! the debt stands.
+//! the debt stands. Should two processes lead at once, each may strike the debt of a checkpoint that the other one has made: a process
+//! that knows when the one began that it made releases that very one, debt or not ([`debt_struck()`]).
+//!
+//! *Invariant:* of several copies for one snapshot that one counts which was told of, else the earliest that is trusted, and none is settled
+//! while others are seen. A process that had one begun looks once more when EC2 shows all, should another one have settled it by then
+//! ([`surplus()`]).
 //!
 //! *Invariant:* a debt is not struck while a request for a checkpoint may be under way whose answer nobody heard: it would hold a database
 //! that nobody owes anything.
@@ -30,6 +35,7 @@ mod known;
 mod lost;
 mod refused;
 mod report;
+mod surplus;
 #[cfg(test)]
 mod tests;
 mod unrestored;
@@ -38,12 +44,13 @@ use cloud::{NewSnapshot, SnapshotId, Tags, VolumeId, VolumeSnapshot, key};
 use jiff::{SignedDuration, Timestamp};
 use resources::{CopyPolicy, QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase, names};
 
-pub use debt::{Debt, debt, is_overdue, patience, until_late};
+pub use debt::{Debt, debt, debt_struck, is_overdue, patience, until_late};
 pub use decide::{plan, rests_on_database};
 pub use known::{Checkpoint, Known, Requests};
 pub use lost::{left_out, told_copy};
 pub use refused::Refused;
 pub use report::{looked_after, status};
+pub use surplus::surplus;
 pub use unrestored::unrestored;
 
 /// Reason of condition `Ready` of a snapshot that had succeeded, and whose copy is not in EC2 any more.

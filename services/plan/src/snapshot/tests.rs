@@ -5,6 +5,7 @@ mod debt;
 mod lost;
 mod memory;
 mod refused;
+mod surplus;
 mod table;
 mod unrestored;
 mod walk;

@@ -1,6 +1,7 @@
 //! Snapshots of a real QuestDB: the operator, the API server and the AWS endpoint are real; only the machine is not.
 
 mod copied;
+mod led_twice;
 mod refused;
 mod released;
 mod unanswered;

@@ -8,7 +8,9 @@ use resources::{CopyPolicy, QuestDBSnapshot, SnapshotPhase};
 use super::table::after;
 use super::walk::run;
 use super::world::{Fault, World};
-use crate::snapshot::{Checkpoint, Debt, Ground, Held, Known, Requests, Seen, debt, patience, plan};
+use crate::snapshot::{
+    Checkpoint, Debt, Ground, Held, Known, Requests, Seen, debt, debt_struck, patience, plan,
+};
 
 /// What is known of a checkpoint for which no request is under way.
 const fn quiet(checkpoint: Checkpoint) -> Known {
@@ -41,6 +43,27 @@ fn a_checkpoint_is_waited_for_while_its_copy_has_as_long_to_begin() {
     let mut ageless = resource.clone();
     ageless.metadata.creation_timestamp = None;
     assert_eq!(patience(&ageless, made).as_secs(), 120);
+}
+
+#[test]
+fn where_the_debt_was_struck_only_the_very_checkpoint_that_was_made_is_released() {
+    let (_, seen) = after(3);
+    let Ground::Serving { disk, held: Some(held) } = &seen.ground else { panic!("{seen:?}") };
+    let serving = |held| Ground::Serving { disk: disk.clone(), held };
+    let stopped = Ground::Stopped { disk: disk.clone(), wish: "w".to_owned() };
+    let ended = Ground::Ended { disk: disk.clone(), number: 1 };
+    let unclear = Ground::Unclear("silent".to_owned());
+    for (ground, expected) in [
+        (serving(Some(*held)), Debt::Due),
+        (serving(Some(Held { since: held.since + seconds(1), ..*held })), Debt::Void),
+        (serving(None), Debt::Void),
+        (stopped, Debt::Void),
+        (ended, Debt::Void),
+        (Ground::Absent, Debt::Void),
+        (unclear, Debt::Unclear("silent".to_owned())),
+    ] {
+        assert_eq!(debt_struck(&ground, held.since), expected, "{ground:?}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A life of a database whose operator dies, with the next one after each death.
 
 use std::iter;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cloud::{VolumeId, key};
 use kube::Api;
@@ -383,10 +383,15 @@ impl Life<'_> {
             eventually(PATIENCE, &format!("{what}: {kept:?} left in Kubernetes"), is_left).await;
         }
         let Some(processes) = &self.processes else { return disk };
+        let begun = Instant::now();
         eventually(PATIENCE, &format!("{what}: {wanted} copies and no checkpoint"), async || {
             let found = copies(&self.subject).await;
             let trusted = found.iter().all(|copy| copy.tags.get(key::CONSISTENT) == Some("true"));
-            (found.len() == wanted && trusted && !processes.is_held(&self.subject.name)).then_some(())
+            let is_held = processes.is_held(&self.subject.name);
+            let is_well = found.len() == wanted && trusted && !is_held;
+            // It will not end well: what there is instead says why.
+            assert!(is_well || begun.elapsed() < PATIENCE, "{what}: held {is_held}, not {wanted}: {found:?}");
+            is_well.then_some(())
         })
         .await;
         disk
