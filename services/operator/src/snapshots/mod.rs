@@ -1,7 +1,9 @@
 //! The controller of `QuestDBSnapshot`: looks, lets `plan::snapshot` decide, does one thing, and says how it stands.
 //!
 //! *Invariant:* a pass over a snapshot that is whole or has failed, and owes nothing, sends no request, but for one list of all copies
-//! that those which were whole share in a round, and for a single look at what this process had made itself; one over a snapshot that EBS only copies asks EC2 alone, once, together with others.
+//! that those which were whole share in a round, and for a single look for what this process had begun itself; one over a snapshot that
+//! EBS only copies asks EC2 alone, once, together with others. Where this process may have left the database held under a debt that
+//! somebody else has struck, it is looked at until that is known.
 
 mod act;
 mod begun;
