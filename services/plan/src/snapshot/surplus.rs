@@ -7,8 +7,8 @@ use super::decide::{act, wait};
 use super::{Plan, Seen, Step, is_made_for, is_of_before};
 
 /// A copy beside the one that the report of a settled snapshot tells of, by a look that shows all: another process has begun its own when
-/// that one had been seen through. None while EC2 does not show that one:
-/// the other may be all that is left.
+/// that one had been seen through. None where one that had succeeded does not show the copy that it tells of: the other may be all that is
+/// left.
 pub fn surplus(resource: &QuestDBSnapshot, copies: &[VolumeSnapshot]) -> Option<SnapshotId> {
     let status = resource.status.as_ref()?;
     let told = status.snapshot_id.as_deref();
