@@ -44,7 +44,7 @@ pub use server::{Out, Server};
 pub use spawned::Spawned;
 pub use stopwatch::Stopwatch;
 pub use streams::Readers;
-pub use wait::{at_full_length, eventually, how_long, lasting};
+pub use wait::{at_full_length, eventually, eventually_there, how_long, lasting};
 pub use watched::{Seen, Watched};
 pub use wrong_clock::WrongClock;
 

@@ -1,5 +1,6 @@
 //! Waiting for a condition instead of for a time; and how long faults last, where that is what is tested.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(50);
@@ -10,16 +11,40 @@ const FULL_LENGTH: &str = "SLIPWAY_TEST_FULL_LENGTH";
 ///
 /// # Panics
 /// When the limit is reached: the message says what was waited for.
+#[expect(clippy::panic, reason = "a test that waits in vain has failed, and says for what")]
 pub async fn eventually<T, F>(limit: Duration, what: &str, mut ask: F) -> T
 where
     F: AsyncFnMut() -> Option<T>,
 {
+    let answer = poll(limit, async || ask().await.ok_or(())).await;
+    answer.unwrap_or_else(|()| panic!("waited {limit:?} in vain for: {what}"))
+}
+
+/// Looks until what is looked for is there; fails when it is not within `limit`. Whoever looks says what there is instead.
+///
+/// # Panics
+/// When the limit is reached: the message says what was waited for, and what the last look found instead.
+#[expect(clippy::panic, reason = "a test that waits in vain has failed, and says for what")]
+pub async fn eventually_there<T, I, F>(limit: Duration, what: &str, look: F) -> T
+where
+    I: Display,
+    F: AsyncFnMut() -> Result<T, I>,
+{
+    let found = poll(limit, look).await;
+    found.unwrap_or_else(|instead| panic!("waited {limit:?} in vain for: {what}; there was {instead}"))
+}
+
+/// The first answer, or what there was instead of one when `limit` was reached.
+async fn poll<T, I, F>(limit: Duration, mut ask: F) -> Result<T, I>
+where
+    F: AsyncFnMut() -> Result<T, I>,
+{
     let start = Instant::now();
     loop {
-        if let Some(answer) = ask().await {
+        let answer = ask().await;
+        if answer.is_ok() || start.elapsed() > limit {
             return answer;
         }
-        assert!(start.elapsed() <= limit, "waited {limit:?} in vain for: {what}");
         tokio::time::sleep(POLL).await;
     }
 }

@@ -3,12 +3,15 @@
 //! security groups of a machine (`machine_groups`), tags in EC2 (`tags`), records in Route 53 (`records`) and objects that somebody takes
 //! away as a whole (`returns`). The annotation by which a resource names its database is left like a field (`identity`).
 //!
+//! What is put right on at a bounded rate in EC2 is so in one place (`paced`).
+//!
 //! The first repair of an object is done without a further look; from the second on the object is read as it is on the
 //! server, which alone knows who wrote what.
 
 pub(super) mod firewall;
 pub(super) mod identity;
 pub(super) mod machine_groups;
+mod paced;
 pub(super) mod records;
 pub(super) mod returns;
 pub(super) mod tags;
@@ -21,6 +24,7 @@ use kube::Api;
 use kube::core::DynamicObject;
 use plan::{Contest, Manifest, Settings, Validated};
 use resources::names;
+use tokio::sync::Semaphore;
 
 use super::Pass;
 use crate::error::Error;
@@ -36,8 +40,17 @@ const SHOWN: Duration = Duration::from_secs(10);
 
 /// Repairs of objects that somebody else changes. Sorted, so that those of one database stand side by side: each pass asks for them,
 /// and after many databases were made there are some of each.
-#[derive(Default)]
-pub(crate) struct Contention(Mutex<BTreeMap<Object, Repairs>>);
+pub(crate) struct Contention {
+    repairs: Mutex<BTreeMap<Object, Repairs>>,
+    /// Places of machines that are put back at once.
+    machines: Semaphore,
+}
+
+impl Default for Contention {
+    fn default() -> Self {
+        Self { repairs: Mutex::default(), machines: Semaphore::new(machine_groups::AT_ONCE) }
+    }
+}
 
 /// Whose child, what, which.
 type Object = (String, &'static str, String);
@@ -95,7 +108,7 @@ enum Known {
 
 impl Contention {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Object, Repairs>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.repairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those that still count.
@@ -137,10 +150,7 @@ impl Contention {
             return Vec::new();
         }
         let mut told = self.of_firewall(validated, settings, now);
-        told.extend(self.of_machines(&validated.subject.uid, now));
-        told.extend(self.of_tags(&validated.subject.uid, now));
-        told.extend(self.of_records(&validated.subject.uid, now));
-        told.extend(self.of_returns(&validated.subject.uid, now));
+        told.extend(self.of_others(&validated.subject.uid, now));
         told.extend(self.of_identity(&validated.subject, now));
         told
     }
@@ -152,13 +162,11 @@ impl Contention {
         turns.min()
     }
 
-    /// Something in EC2 was put right in these fields. Whether one of them turned out to be fought over by that.
-    fn put_right_in_ec2(&self, object: Object, fields: impl Iterator<Item = String>, now: Instant) -> bool {
-        let mut all = self.recent(now);
-        if all.get(&object).is_some_and(|repairs| now.duration_since(repairs.last) < SHOWN) {
-            return false;
-        }
-        of(&mut all, object, "", now).count(fields, now)
+    /// What is to be said of what else a database has, also while all of it is as it should be: the other was there a moment ago.
+    fn of_others(&self, uid: &str, now: Instant) -> Vec<String> {
+        let all = self.lock();
+        let recent = of_database(&all, uid).filter(|(_, repairs)| now.duration_since(repairs.last) < WHILE);
+        recent.filter_map(|(object, repairs)| told_of(object, repairs)).collect()
     }
 
     fn repaired(&self, object: Object, intention: &str, contests: &[Contest], now: Instant) {
@@ -167,6 +175,18 @@ impl Contention {
         for contest in contests {
             *repairs.fields.entry(contest.field.clone()).or_default() += 1;
         }
+    }
+}
+
+/// What is said of something that is fought over and not left; nothing while nobody fights. Of a field that is left its step tells, of
+/// rules of a firewall and of the annotation with the identity those who know their wish.
+fn told_of((_, kind, name): &Object, repairs: &Repairs) -> Option<String> {
+    match *kind {
+        machine_groups::KIND => machine_groups::told(name, repairs),
+        records::KIND => records::told(name, repairs),
+        returns::KIND => returns::told(name, repairs),
+        tags::KIND => tags::told(name, repairs),
+        _ => None,
     }
 }
 

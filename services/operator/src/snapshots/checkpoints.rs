@@ -154,25 +154,37 @@ mod tests {
         };
         is(known(10, made), Checkpoint::Made(SINCE), Requests::Unanswered);
         is(known(300, made), Checkpoint::Made(SINCE), Requests::Answered);
-        let own = |then: &dyn Fn(&Checkpoints, Instant)| {
-            let all = Checkpoints::new(Instant::now(), LAG);
-            then(&all, Instant::now());
-            all.own("u")
-        };
-        assert_eq!(own(&|all, now| _ = made(all, now)), Some(SINCE));
-        assert_eq!(own(&|_, _| {}), None);
-        assert_eq!(own(&|all, _| all.unmade("u")), None);
-        let struck = |all: &Checkpoints, now: Instant| {
-            made(all, now);
-            all.forget("u");
-        };
-        assert_eq!(own(&struck), None);
         // Whoever writes the debt down himself knows that nobody has asked under it.
         let unmade = |all: &Checkpoints, now: Instant| {
             all.unmade("u");
             made(all, now)
         };
         is(known(10, unmade), Checkpoint::Made(SINCE), Requests::Answered);
+    }
+
+    #[test]
+    fn one_is_our_own_from_its_making_until_it_is_gone() {
+        let own = |then: &dyn Fn(&Checkpoints)| {
+            let all = Checkpoints::new(Instant::now(), LAG);
+            then(&all);
+            all.own("u")
+        };
+        let made = |all: &Checkpoints| {
+            let before = all.asks("u", Instant::now());
+            all.answered("u", before);
+            all.made("u", SINCE);
+        };
+        assert_eq!(own(&|_| {}), None);
+        assert_eq!(own(&|all| all.unmade("u")), None);
+        assert_eq!(own(&made), Some(SINCE));
+        let gone: [fn(&Checkpoints); 2] = [|all| all.unmade("u"), |all| all.forget("u")];
+        for gone in gone {
+            let found = own(&|all| {
+                made(all);
+                gone(all);
+            });
+            assert_eq!(found, None);
+        }
     }
 
     #[test]

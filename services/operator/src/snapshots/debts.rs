@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use plan::snapshot::{self, Checkpoint, Debt, Step};
 use resources::QuestDBSnapshot;
 
-use super::{AFTER_STEP, Snapshots, act, ground, pace};
+use super::ground::{self, Look};
+use super::{AFTER_STEP, Snapshots, act, pace};
 use crate::error::Error;
 use crate::turn::Next;
 
@@ -21,14 +22,12 @@ impl Snapshots {
         let look = ground::look(self, resource, true).await?;
         match snapshot::debt_struck(&look.ground, made) {
             Debt::Due => {
-                act::carry_out(self, resource, &Step::Release, look.door.as_ref()).await?;
                 let note = "the checkpoint that was made for it is released: nothing says any more that its release is owed";
-                self.context.events.done(resource, "Released", note.to_owned()).await;
+                self.release(resource, &look, note).await?;
                 Ok(Some(AFTER_STEP))
             }
             Debt::Unclear(why) => {
-                let note = format!("the database may still be held, and is let go once it answers: {why}");
-                self.context.events.wrong(resource, "ReleaseOwed", note).await;
+                self.waits_to_release(resource, &why).await;
                 Ok(Some(pace::until_clear(resource, self.context.clock.now())))
             }
             Debt::Void | Debt::Early => {
@@ -53,10 +52,9 @@ impl Snapshots {
         self.heard(uid, &look.ground);
         match snapshot::debt(resource, &look.ground, self.checkpoints.known(uid, looked), now) {
             Debt::Due => {
-                act::carry_out(self, resource, &Step::Release, look.door.as_ref()).await?;
                 let note =
                     "its time is over: the checkpoint under which its database may be held is released";
-                self.context.events.done(resource, "Released", note.to_owned()).await;
+                self.release(resource, &look, note).await?;
                 Ok(Next::Soon(AFTER_STEP))
             }
             Debt::Void => {
@@ -65,10 +63,22 @@ impl Snapshots {
             }
             Debt::Early => Err(Error::Definition { what }),
             Debt::Unclear(why) => {
-                let note = format!("the database may still be held, and is let go once it answers: {why}");
-                self.context.events.wrong(resource, "ReleaseOwed", note.clone()).await;
+                let note = self.waits_to_release(resource, &why).await;
                 Err(Error::Definition { what: format!("{what}; {note}") })
             }
         }
+    }
+    /// Releases the checkpoint that may hold the database, and says on the object why.
+    async fn release(&self, resource: &QuestDBSnapshot, look: &Look, note: &str) -> Result<(), Error> {
+        act::carry_out(self, resource, &Step::Release, look.door.as_ref()).await?;
+        self.context.events.done(resource, "Released", note.to_owned()).await;
+        Ok(())
+    }
+
+    /// Says on the object that nobody knows whether the database is held, and `why`; what it says.
+    async fn waits_to_release(&self, resource: &QuestDBSnapshot, why: &str) -> String {
+        let note = format!("the database may still be held, and is let go once it answers: {why}");
+        self.context.events.wrong(resource, "ReleaseOwed", note.clone()).await;
+        note
     }
 }

@@ -7,11 +7,11 @@ use std::time::Instant;
 use cloud::RecordChange;
 use plan::{Action, Step};
 
-use super::{Contention, Object, Repairs, WHILE, of, of_database};
+use super::{Contention, Object, Repairs, of};
 use crate::apply::Pass;
 
 /// For metrics, and by what they are told from objects of Kubernetes.
-const KIND: &str = "Records";
+pub(super) const KIND: &str = "Records";
 
 /// Remembers a step that is done, if it put back what somebody else had changed: a name's first records, another address and another
 /// name are nobody else's doing.
@@ -33,7 +33,7 @@ fn object(uid: &str, name: &str) -> Object {
 }
 
 /// It holds no moving number, so that what means the same is said once. Nothing where nobody fights.
-fn told(name: &str, repairs: &Repairs) -> Option<String> {
+pub(super) fn told(name: &str, repairs: &Repairs) -> Option<String> {
     repairs.is_fought(name).then(|| {
         format!(
             "somebody else changes the records of {name} again and again, or takes them away; they are put right by the next list of \
@@ -54,23 +54,13 @@ impl Contention {
         repairs.paced = None;
         begins
     }
-
-    /// What is to be said of the records of a database's names, also while all are as they should be: the other was there a moment
-    /// ago.
-    pub(super) fn of_records(&self, uid: &str, now: Instant) -> Vec<String> {
-        let all = self.lock();
-        let told = of_database(&all, uid).filter_map(|((_, kind, name), repairs)| {
-            let counts = *kind == KIND && now.duration_since(repairs.last) < WHILE;
-            if counts { told(name, repairs) } else { None }
-        });
-        told.collect()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use super::super::WHILE;
     use super::*;
 
     const NAME: &str = "trades.example.com";
@@ -90,12 +80,11 @@ mod tests {
         let found = fights(&contention, began, &[(0, one), (5, one), (10, one), (15, one)]);
         assert_eq!(found, [false, false, true, false], "it begins once");
         let last = began + Duration::from_mins(15);
-        let told = contention.of_records("uid", last);
+        let told = contention.of_others("uid", last);
         assert!(told.len() == 1 && told[0].contains(NAME), "{told:?}");
         assert_eq!(contention.waits("uid", last), None, "nothing is held back");
-        assert_eq!(contention.of_records("other", last), Vec::<String>::new());
-        assert_eq!(contention.of_tags("uid", last), Vec::<String>::new());
-        assert_eq!(contention.of_records("uid", last + WHILE), Vec::<String>::new());
+        assert_eq!(contention.of_others("other", last), Vec::<String>::new());
+        assert_eq!(contention.of_others("uid", last + WHILE), Vec::<String>::new());
     }
 
     #[test]
@@ -106,6 +95,6 @@ mod tests {
         assert_eq!(fights(&contention, began, &[(31, one), (32, other), (33, other), (34, "")]), [false; 4]);
         let now = began + Duration::from_mins(34);
         assert!(!contention.recorded(object("uid", "other.example.com"), other, now));
-        assert_eq!(contention.of_records("uid", now), Vec::<String>::new());
+        assert_eq!(contention.of_others("uid", now), Vec::<String>::new());
     }
 }

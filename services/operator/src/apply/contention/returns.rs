@@ -8,11 +8,11 @@ use std::time::Instant;
 use plan::{Kind, Manifest, Target};
 use resources::{Phase, names};
 
-use super::{Contention, Object, Repairs, WHILE, of_database};
+use super::{Contention, Object, Repairs};
 use crate::apply::Pass;
 
 /// By what they are told from objects of which fields are fought over.
-const KIND: &str = "Returns";
+pub(super) const KIND: &str = "Returns";
 
 /// Remembers an object that was made, or found without our labels.
 pub(in crate::apply) fn came_back(pass: &Pass<'_>, manifest: &Manifest) {
@@ -33,7 +33,7 @@ fn object(uid: &str, kind: Kind, name: &str) -> Object {
 }
 
 /// It holds no moving number, so that what means the same is said once. Nothing where nobody fights.
-fn told(object: &str, repairs: &Repairs) -> Option<String> {
+pub(super) fn told(object: &str, repairs: &Repairs) -> Option<String> {
     repairs.is_fought(object).then(|| {
         format!(
             "somebody else deletes {object} again and again, or takes off labels by which it is found, such as {}; it is put back each \
@@ -71,22 +71,13 @@ impl Contention {
     fn deleted(&self, object: &Object) {
         self.lock().remove(object);
     }
-
-    /// What is to be said of the objects of a database, also while all are there: the other was there a moment ago.
-    pub(super) fn of_returns(&self, uid: &str, now: Instant) -> Vec<String> {
-        let all = self.lock();
-        let told = of_database(&all, uid).filter_map(|((_, kind, object), repairs)| {
-            let counts = *kind == KIND && now.duration_since(repairs.last) < WHILE;
-            if counts { told(object, repairs) } else { None }
-        });
-        told.collect()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use super::super::WHILE;
     use super::*;
 
     const SERVES: Option<Phase> = Some(Phase::Ready);
@@ -105,13 +96,11 @@ mod tests {
         let (contention, began) = (Contention::default(), Instant::now());
         assert_eq!(fights(&contention, began, [0, 1, 2, 3, 4]), [false, false, false, true, false]);
         let last = began + Duration::from_mins(4);
-        let told = contention.of_returns("uid", last);
+        let told = contention.of_others("uid", last);
         assert!(told.len() == 1 && told[0].contains("deletes Service trades again"), "{told:?}");
         assert_eq!(contention.waits("uid", last), None, "nothing is held back");
-        assert_eq!(contention.of_returns("other", last), Vec::<String>::new());
-        assert_eq!(contention.of_records("uid", last), Vec::<String>::new());
-        assert_eq!(contention.of_tags("uid", last), Vec::<String>::new());
-        assert_eq!(contention.of_returns("uid", last + WHILE), Vec::<String>::new());
+        assert_eq!(contention.of_others("other", last), Vec::<String>::new());
+        assert_eq!(contention.of_others("uid", last + WHILE), Vec::<String>::new());
         contention.returned(object("other", Kind::Service, "quotes"), SERVES, last + WHILE);
         assert_eq!(contention.lock().len(), 1, "what counts no more is kept");
     }
@@ -124,7 +113,7 @@ mod tests {
         for kind in [Kind::ConfigMap, Kind::StatefulSet, Kind::NetworkPolicy, Kind::Secret] {
             assert!(!contention.returned(object("uid", kind, "trades"), SERVES, now), "{kind:?}");
         }
-        assert_eq!(contention.of_returns("uid", now), Vec::<String>::new());
+        assert_eq!(contention.of_others("uid", now), Vec::<String>::new());
     }
 
     #[test]
@@ -137,6 +126,6 @@ mod tests {
             assert!(!contention.returned(service(), SERVES, now));
             contention.deleted(&service());
         }
-        assert_eq!(contention.of_returns("uid", now), Vec::<String>::new());
+        assert_eq!(contention.of_others("uid", now), Vec::<String>::new());
     }
 }

@@ -2,16 +2,15 @@
 //! rules of a firewall, and put back on like these at a bounded rate: what carries them is found by them, and all databases share what
 //! the account may write. What rests on a tag waits with it.
 
-use std::time::Instant;
-
 use cloud::Tags;
 
-use super::{Contention, Object, Repairs, WHILE, of_database};
+use super::Repairs;
+use super::paced::{self, Parts};
 use crate::apply::Pass;
 use crate::error::Error;
 
 /// For metrics, and by what they are told from objects of Kubernetes.
-const KIND: &str = "Tags";
+pub(super) const KIND: &str = "Tags";
 
 /// Has tags written by `work`; an error names those that are fought over, if they have to wait.
 pub(in crate::apply) async fn unless_fought(
@@ -19,30 +18,18 @@ pub(in crate::apply) async fn unless_fought(
     (resource, tags): (&str, &Tags),
     work: impl Future<Output = Result<(), Error>>,
 ) -> Result<(), Error> {
-    let contention = &pass.context.contention;
-    let object = object(&pass.validated.subject.uid, resource);
-    if let Some(what) = contention.hold_tags(&object, tags, Instant::now()) {
-        return Err(Error::Contended { what });
-    }
-    work.await?;
-    if contention.tagged(object, tags, Instant::now()) {
-        pass.context.measures.contended(KIND);
-    }
-    Ok(())
+    paced::unless_fought(pass, parts(&pass.validated.subject.uid, resource, tags), work).await
 }
 
-/// Each thing in EC2 has its own turn: one step is about one of them.
-fn object(uid: &str, resource: &str) -> Object {
-    (uid.to_owned(), KIND, resource.to_owned())
-}
-
-/// Another value is another tag: the number of a disk is raised again and again.
-fn named((key, value): (&str, &str)) -> String {
-    format!("{key}={value}")
+/// Each thing in EC2 has its own turn: one step is about one of them. Another value is another tag: the number of a disk is raised again
+/// and again.
+fn parts(uid: &str, resource: &str, tags: &Tags) -> Parts {
+    let names = tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    Parts { object: (uid.to_owned(), KIND, resource.to_owned()), intention: String::new(), names }
 }
 
 /// It holds no moving number, so that what means the same is said once. Nothing where none is fought over.
-fn told(resource: &str, repairs: &Repairs) -> Option<String> {
+pub(super) fn told(resource: &str, repairs: &Repairs) -> Option<String> {
     let fought = repairs.fields.keys().filter(|tag| repairs.is_fought(tag));
     let fought: Vec<&str> = fought.map(String::as_str).collect();
     (!fought.is_empty()).then(|| {
@@ -55,40 +42,13 @@ fn told(resource: &str, repairs: &Repairs) -> Option<String> {
     })
 }
 
-impl Contention {
-    /// Why tags are not written now: all of them are fought over, and their turn has not come.
-    fn hold_tags(&self, object: &Object, tags: &Tags, now: Instant) -> Option<String> {
-        let all = self.lock();
-        let repairs = all.get(object).filter(|repairs| repairs.turn(now).is_some())?;
-        let are_fought = tags.iter().all(|tag| repairs.is_fought(&named(tag)));
-        if are_fought { told(&object.2, repairs) } else { None }
-    }
-
-    /// Tags were written. Whether one of them turned out to be fought over by that.
-    fn tagged(&self, object: Object, tags: &Tags, now: Instant) -> bool {
-        self.put_right_in_ec2(object, tags.iter().map(named), now)
-    }
-
-    /// What is to be said of the tags of what a database has in EC2, also while all are as they should be: the other was there a
-    /// moment ago.
-    pub(super) fn of_tags(&self, uid: &str, now: Instant) -> Vec<String> {
-        let all = self.lock();
-        let told = of_database(&all, uid).filter_map(|((_, kind, resource), repairs)| {
-            let counts = *kind == KIND && now.duration_since(repairs.last) < WHILE;
-            if counts { told(resource, repairs) } else { None }
-        });
-        let mut told: Vec<String> = told.collect();
-        told.sort_unstable();
-        told
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use cloud::key;
 
+    use super::super::{Contention, WHILE};
     use super::*;
 
     fn tags() -> Tags {
@@ -97,12 +57,12 @@ mod tests {
 
     /// Writes the tags at these seconds if they may be; when they were.
     fn write(contention: &Contention, began: Instant, seconds: impl Iterator<Item = u64>) -> Vec<u64> {
-        let object = object("uid", "vol-1");
         let mut written = Vec::new();
         for second in seconds {
             let now = began + Duration::from_secs(second);
-            if contention.hold_tags(&object, &tags(), now).is_none() {
-                let begins = contention.tagged(object.clone(), &tags(), now);
+            let parts = parts("uid", "vol-1", &tags());
+            if contention.held(&parts, now).is_none() {
+                let begins = contention.put_right(parts, now);
                 assert_eq!(begins, second == 20, "{second}");
                 written.push(second);
             }
@@ -116,20 +76,20 @@ mod tests {
         let written = write(&contention, began, (0..200).step_by(5));
         assert_eq!(written, [0, 5, 10, 15, 20, 80, 140]);
         let last = began + Duration::from_secs(140);
-        let told = contention.of_tags("uid", last);
+        let told = contention.of_others("uid", last);
         assert!(told.len() == 1 && told[0].contains("vol-1") && told[0].contains("=volume"), "{told:?}");
-        assert_eq!(contention.of_tags("other", last), Vec::<String>::new());
+        assert_eq!(contention.of_others("other", last), Vec::<String>::new());
         let waits = |seconds| contention.waits("uid", last + Duration::from_secs(seconds));
         assert_eq!((waits(45), waits(60)), (Some(Duration::from_secs(15)), None));
         // Once nobody has undone it for a while, it is as if nothing had been.
-        assert_eq!(contention.of_tags("uid", last + WHILE), Vec::<String>::new());
+        assert_eq!(contention.of_others("uid", last + WHILE), Vec::<String>::new());
     }
 
     #[test]
     fn what_ec2_shows_late_is_nobodys_doing() {
         let (contention, began) = (Contention::default(), Instant::now());
         assert_eq!(write(&contention, began, 0..20), (0..20).collect::<Vec<_>>());
-        assert_eq!(contention.of_tags("uid", began), Vec::<String>::new());
+        assert_eq!(contention.of_others("uid", began), Vec::<String>::new());
     }
 
     #[test]
@@ -138,7 +98,7 @@ mod tests {
         write(&contention, began, (0..25).step_by(10));
         let now = began + Duration::from_secs(21);
         let holds =
-            |resource: &str, tags: Tags| contention.hold_tags(&object("uid", resource), &tags, now).is_some();
+            |resource: &str, tags: Tags| contention.held(&parts("uid", resource, &tags), now).is_some();
         assert!(holds("vol-1", tags()));
         assert!(!holds("vol-2", tags()));
         assert!(!holds("vol-1", tags().with(key::GENERATION, "2")));

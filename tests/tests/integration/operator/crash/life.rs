@@ -1,7 +1,7 @@
 //! A life of a database whose operator dies, with the next one after each death.
 
 use std::iter;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cloud::{VolumeId, key};
 use kube::Api;
@@ -10,7 +10,7 @@ use resources::names::condition;
 use resources::names::snapshot::LABEL_SCHEDULE;
 use resources::{Phase, QuestDBStatus, SnapshotPhase, UpgradeResult};
 use serde_json::{Value, json};
-use testkit::{Failpoint, eventually, unique};
+use testkit::{Failpoint, eventually, eventually_there, unique};
 
 use super::super::others::{BROKEN_VERSION, Others};
 use super::super::process::Processes;
@@ -383,16 +383,20 @@ impl Life<'_> {
             eventually(PATIENCE, &format!("{what}: {kept:?} left in Kubernetes"), is_left).await;
         }
         let Some(processes) = &self.processes else { return disk };
-        let begun = Instant::now();
-        eventually(PATIENCE, &format!("{what}: {wanted} copies and no checkpoint"), async || {
-            let found = copies(&self.subject).await;
-            let trusted = found.iter().all(|copy| copy.tags.get(key::CONSISTENT) == Some("true"));
-            let is_held = processes.is_held(&self.subject.name);
-            let is_well = found.len() == wanted && trusted && !is_held;
-            // It will not end well: what there is instead says why.
-            assert!(is_well || begun.elapsed() < PATIENCE, "{what}: held {is_held}, not {wanted}: {found:?}");
-            is_well.then_some(())
-        })
+        eventually_there(
+            PATIENCE,
+            &format!("{what}: {wanted} trusted copies and no checkpoint"),
+            async || {
+                let found = copies(&self.subject).await;
+                let trusted =
+                    found.iter().filter(|copy| copy.tags.get(key::CONSISTENT) == Some("true")).count();
+                let is_held = processes.is_held(&self.subject.name);
+                let is_well = (found.len(), trusted, is_held) == (wanted, wanted, false);
+                is_well
+                    .then_some(())
+                    .ok_or_else(|| format!("held: {is_held}, {trusted} trusted of {found:?}"))
+            },
+        )
         .await;
         disk
     }

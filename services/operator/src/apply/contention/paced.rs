@@ -1,0 +1,55 @@
+//! Things in EC2 that somebody else changes again and again, and that are put right on all the same, at a bounded rate: neither who
+//! comes into a machine nor what something is found by can be left to the other, and all databases share what the account may write.
+
+use std::time::Instant;
+
+use super::{Contention, Object, SHOWN, of, told_of};
+use crate::apply::Pass;
+use crate::error::Error;
+
+/// What is put right of one thing in EC2; each thing has its own turn.
+pub(super) struct Parts {
+    pub(super) object: Object,
+    /// Under another one all of it counts anew.
+    pub(super) intention: String,
+    pub(super) names: Vec<String>,
+}
+
+/// Has something put right by `work`; an error tells that it is fought over, if all of it has to wait.
+pub(super) async fn unless_fought(
+    pass: &Pass<'_>,
+    parts: Parts,
+    work: impl Future<Output = Result<(), Error>>,
+) -> Result<(), Error> {
+    let (contention, kind) = (&pass.context.contention, parts.object.1);
+    if let Some(what) = contention.held(&parts, Instant::now()) {
+        return Err(Error::Contended { what });
+    }
+    work.await?;
+    if contention.put_right(parts, Instant::now()) {
+        pass.context.measures.contended(kind);
+    }
+    Ok(())
+}
+
+impl Contention {
+    /// Why something is not put right now: all of it is fought over, and its turn has not come.
+    pub(super) fn held(&self, parts: &Parts, now: Instant) -> Option<String> {
+        let Parts { object, intention, names } = parts;
+        let all = self.lock();
+        let repairs = all.get(object).filter(|repairs| repairs.intention == *intention)?;
+        let waits = repairs.turn(now).is_some() && names.iter().all(|name| repairs.is_fought(name));
+        if waits { told_of(object, repairs) } else { None }
+    }
+
+    /// Something was put right. Whether a part of it turned out to be fought over by that.
+    pub(super) fn put_right(&self, parts: Parts, now: Instant) -> bool {
+        let Parts { object, intention, names } = parts;
+        let mut all = self.recent(now);
+        let known = all.get(&object).filter(|repairs| repairs.intention == intention);
+        if known.is_some_and(|repairs| now.duration_since(repairs.last) < SHOWN) {
+            return false;
+        }
+        of(&mut all, object, &intention, now).count(names.into_iter(), now)
+    }
+}
