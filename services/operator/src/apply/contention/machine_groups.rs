@@ -72,8 +72,8 @@ mod tests {
         let mut done = Vec::new();
         for second in seconds {
             let now = began + Duration::from_secs(second);
-            if contention.held(&machine("i-1", "sg-1"), now).is_none() {
-                let begins = contention.put_right(machine("i-1", "sg-1"), now);
+            if machine("i-1", "sg-1").held(contention, now).is_none() {
+                let begins = machine("i-1", "sg-1").put_right(contention, now);
                 assert_eq!(begins, second == 20, "{second}");
                 done.push(second);
             }
@@ -105,11 +105,11 @@ mod tests {
         assert_eq!(contention.of_others("uid", began), Vec::<String>::new());
         let now = began + Duration::from_secs(21);
         assert_eq!(put_back(&contention, began, iter::once(20)), [20]);
-        let holds = |instance: &str, group: &str| contention.held(&machine(instance, group), now).is_some();
+        let holds = |instance: &str, group: &str| machine(instance, group).held(&contention, now).is_some();
         assert!(holds("i-1", "sg-1"));
         assert!(!holds("i-1", "sg-2") && !holds("i-2", "sg-1"));
         // Of the groups of before nothing is said any more.
-        contention.put_right(machine("i-1", "sg-2"), now);
+        machine("i-1", "sg-2").put_right(&contention, now);
         assert_eq!(contention.of_others("uid", now), Vec::<String>::new());
     }
 }

@@ -22,30 +22,30 @@ pub(super) async fn unless_fought(
     work: impl Future<Output = Result<(), Error>>,
 ) -> Result<(), Error> {
     let (contention, kind) = (&pass.context.contention, parts.object.1);
-    if let Some(what) = contention.held(&parts, Instant::now()) {
+    if let Some(what) = parts.held(contention, Instant::now()) {
         return Err(Error::Contended { what });
     }
     work.await?;
-    if contention.put_right(parts, Instant::now()) {
+    if parts.put_right(contention, Instant::now()) {
         pass.context.measures.contended(kind);
     }
     Ok(())
 }
 
-impl Contention {
-    /// Why something is not put right now: all of it is fought over, and its turn has not come.
-    pub(super) fn held(&self, parts: &Parts, now: Instant) -> Option<String> {
-        let Parts { object, intention, names } = parts;
-        let all = self.lock();
+impl Parts {
+    /// Why they are not put right now: all of them are fought over, and their turn has not come.
+    pub(super) fn held(&self, contention: &Contention, now: Instant) -> Option<String> {
+        let Self { object, intention, names } = self;
+        let all = contention.lock();
         let repairs = all.get(object).filter(|repairs| repairs.intention == *intention)?;
         let waits = repairs.turn(now).is_some() && names.iter().all(|name| repairs.is_fought(name));
         if waits { told_of(object, repairs) } else { None }
     }
 
-    /// Something was put right. Whether a part of it turned out to be fought over by that.
-    pub(super) fn put_right(&self, parts: Parts, now: Instant) -> bool {
-        let Parts { object, intention, names } = parts;
-        let mut all = self.recent(now);
+    /// They were put right. Whether one of them turned out to be fought over by that.
+    pub(super) fn put_right(self, contention: &Contention, now: Instant) -> bool {
+        let Self { object, intention, names } = self;
+        let mut all = contention.recent(now);
         let known = all.get(&object).filter(|repairs| repairs.intention == intention);
         if known.is_some_and(|repairs| now.duration_since(repairs.last) < SHOWN) {
             return false;

@@ -61,8 +61,8 @@ mod tests {
         for second in seconds {
             let now = began + Duration::from_secs(second);
             let parts = parts("uid", "vol-1", &tags());
-            if contention.held(&parts, now).is_none() {
-                let begins = contention.put_right(parts, now);
+            if parts.held(contention, now).is_none() {
+                let begins = parts.put_right(contention, now);
                 assert_eq!(begins, second == 20, "{second}");
                 written.push(second);
             }
@@ -98,7 +98,7 @@ mod tests {
         write(&contention, began, (0..25).step_by(10));
         let now = began + Duration::from_secs(21);
         let holds =
-            |resource: &str, tags: Tags| contention.held(&parts("uid", resource, &tags), now).is_some();
+            |resource: &str, tags: Tags| parts("uid", resource, &tags).held(&contention, now).is_some();
         assert!(holds("vol-1", tags()));
         assert!(!holds("vol-2", tags()));
         assert!(!holds("vol-1", tags().with(key::GENERATION, "2")));
