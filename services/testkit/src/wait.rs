@@ -66,3 +66,30 @@ pub fn how_long(usually: Duration, at_full: Duration) -> Duration {
 pub async fn lasting(time: Duration) {
     tokio::time::sleep(time).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_comes_within_the_limit_is_given_back_and_so_is_what_comes_with_the_last_look() {
+        let mut looks = 0;
+        let found = eventually_there(Duration::from_mins(1), "the third look", async || {
+            looks += 1;
+            if looks == 3 { Ok(looks) } else { Err(looks) }
+        });
+        assert_eq!(found.await, 3);
+        assert_eq!(eventually(Duration::ZERO, "anything", async || Some("there")).await, "there");
+    }
+
+    #[tokio::test]
+    #[should_panic = "waited 10ms in vain for: two copies; there was one copy"]
+    async fn what_the_last_look_found_instead_is_told() {
+        let mut looks = 0;
+        eventually_there(Duration::from_millis(10), "two copies", async || {
+            looks += 1;
+            Err::<(), _>(if looks == 1 { "no copy" } else { "one copy" })
+        })
+        .await;
+    }
+}
