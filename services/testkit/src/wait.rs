@@ -83,10 +83,10 @@ mod tests {
     }
 
     #[tokio::test]
-    #[should_panic = "waited 10ms in vain for: two copies; there was one copy"]
+    #[should_panic = "waited 500ms in vain for: two copies; there was one copy"]
     async fn what_the_last_look_found_instead_is_told() {
         let mut looks = 0;
-        eventually_there(Duration::from_millis(10), "two copies", async || {
+        eventually_there(Duration::from_millis(500), "two copies", async || {
             looks += 1;
             Err::<(), _>(if looks == 1 { "no copy" } else { "one copy" })
         })

@@ -3,7 +3,7 @@
 //! security groups of a machine (`machine_groups`), tags in EC2 (`tags`), records in Route 53 (`records`) and objects that somebody takes
 //! away as a whole (`returns`). The annotation by which a resource names its database is left like a field (`identity`).
 //!
-//! What is put right on at a bounded rate in EC2 is so in one place (`paced`).
+//! Security groups of a machine and tags wait for their turn as a whole, in one place (`paced`); rules of a firewall each by itself.
 //!
 //! The first repair of an object is done without a further look; from the second on the object is read as it is on the
 //! server, which alone knows who wrote what.
@@ -38,9 +38,10 @@ const PACE: Duration = Duration::from_mins(1);
 /// What is put right in EC2 so soon after the last time that counted says nothing of others: EC2 may show late what was written.
 const SHOWN: Duration = Duration::from_secs(10);
 
-/// Repairs of objects that somebody else changes. Sorted, so that those of one database stand side by side: each pass asks for them,
-/// and after many databases were made there are some of each.
+/// What is known of others who change what we write.
 pub(crate) struct Contention {
+    /// Sorted, so that those of one database stand side by side: each pass asks for them, and after many databases were made there are
+    /// some of each.
     repairs: Mutex<BTreeMap<Object, Repairs>>,
     /// Places of machines that are put back at once.
     machines: Semaphore,
@@ -56,7 +57,7 @@ impl Default for Contention {
 type Object = (String, &'static str, String);
 
 struct Repairs {
-    /// Hash of what was intended: another intention has a count of its own.
+    /// What was intended, or a hash of that: another intention has a count of its own. Of a machine people are told it.
     intention: String,
     last: Instant,
     fields: BTreeMap<String, u32>,
@@ -166,7 +167,10 @@ impl Contention {
     fn of_others(&self, uid: &str, now: Instant) -> Vec<String> {
         let all = self.lock();
         let recent = of_database(&all, uid).filter(|(_, repairs)| now.duration_since(repairs.last) < WHILE);
-        recent.filter_map(|(object, repairs)| told_of(object, repairs)).collect()
+        let mut recent: Vec<_> = recent.collect();
+        // Of many only the first are told: those of them that have others wait.
+        recent.sort_by_key(|(_, repairs)| repairs.paced.is_none());
+        recent.into_iter().filter_map(|(object, repairs)| told_of(object, repairs)).collect()
     }
 
     fn repaired(&self, object: Object, intention: &str, contests: &[Contest], now: Instant) {
@@ -186,6 +190,7 @@ fn told_of((_, kind, name): &Object, repairs: &Repairs) -> Option<String> {
         records::KIND => records::told(name, repairs),
         returns::KIND => returns::told(name, repairs),
         tags::KIND => tags::told(name, repairs),
+        // None of these waits by `paced`, which has nothing wait of which it cannot say why.
         _ => None,
     }
 }
@@ -321,6 +326,21 @@ mod tests {
         assert_eq!(contention.known(&object(), "two", now), Known::First);
         assert_eq!(fight(&contention, "two", same, now), Some(3));
         assert_eq!(contention.known(&object(), "two", now + WHILE), Known::First);
+    }
+
+    #[test]
+    fn what_waits_for_its_turn_is_told_before_what_does_not() {
+        let (contention, now) = (Contention::default(), Instant::now());
+        let mut all = contention.lock();
+        for (kind, name, field) in [(returns::KIND, "Service a", "Service a"), (tags::KIND, "vol-1", "a=b")] {
+            let repairs = of(&mut all, ("uid".to_owned(), kind, name.to_owned()), "", now);
+            (0..=OFTEN).for_each(|_| _ = repairs.count(std::iter::once(field.to_owned()), now));
+            repairs.paced = repairs.paced.filter(|_| kind == tags::KIND);
+        }
+        drop(all);
+        let told = contention.of_others("uid", now);
+        let [first, second] = &told[..] else { panic!("{told:?}") };
+        assert!(first.contains("vol-1") && second.contains("Service a"), "{told:?}");
     }
 
     #[test]

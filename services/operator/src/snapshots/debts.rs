@@ -68,6 +68,7 @@ impl Snapshots {
             }
         }
     }
+
     /// Releases the checkpoint that may hold the database, and says on the object why.
     async fn release(&self, resource: &QuestDBSnapshot, look: &Look, note: &str) -> Result<(), Error> {
         act::carry_out(self, resource, &Step::Release, look.door.as_ref()).await?;

@@ -5,7 +5,7 @@
 use cloud::{InstanceId, SecurityGroupId};
 
 use super::Repairs;
-use super::paced::{self, Parts};
+use super::paced::{self, Paced};
 use crate::apply::Pass;
 use crate::error::Error;
 
@@ -14,7 +14,7 @@ use crate::error::Error;
 pub(super) const AT_ONCE: usize = 4;
 /// For metrics, and by what they are told from objects of Kubernetes.
 pub(super) const KIND: &str = "Instance";
-/// All of them are one part of a machine.
+/// All of them are one field of a machine.
 const GROUPS: &str = "security groups";
 
 /// Has a machine put into these groups by `work`; an error tells that they are fought over, if they have to wait.
@@ -29,16 +29,16 @@ pub(in crate::apply) async fn unless_fought(
         };
         work.await
     };
-    paced::unless_fought(pass, parts(&pass.validated.subject.uid, instance, groups), put_back).await
+    paced::unless_fought(pass, paced_of(&pass.validated.subject.uid, instance, groups), put_back).await
 }
 
 /// Each machine has its own turn. Other groups are another matter: a firewall that was made anew has another id.
-fn parts(uid: &str, instance: &InstanceId, groups: &[SecurityGroupId]) -> Parts {
+fn paced_of(uid: &str, instance: &InstanceId, groups: &[SecurityGroupId]) -> Paced {
     let groups = groups.iter().map(SecurityGroupId::as_str).collect::<Vec<_>>().join(", ");
-    Parts {
+    Paced {
         object: (uid.to_owned(), KIND, instance.to_string()),
         intention: groups,
-        names: vec![GROUPS.to_owned()],
+        fields: vec![GROUPS.to_owned()],
     }
 }
 
@@ -63,8 +63,8 @@ mod tests {
     use super::super::{Contention, WHILE};
     use super::*;
 
-    fn machine(instance: &str, group: &str) -> Parts {
-        parts("uid", &InstanceId::new(instance), &[SecurityGroupId::new(group)])
+    fn machine(instance: &str, group: &str) -> Paced {
+        paced_of("uid", &InstanceId::new(instance), &[SecurityGroupId::new(group)])
     }
 
     /// Puts a machine back at these seconds if it may be; when it was.

@@ -5,7 +5,7 @@
 use cloud::Tags;
 
 use super::Repairs;
-use super::paced::{self, Parts};
+use super::paced::{self, Paced};
 use crate::apply::Pass;
 use crate::error::Error;
 
@@ -18,14 +18,14 @@ pub(in crate::apply) async fn unless_fought(
     (resource, tags): (&str, &Tags),
     work: impl Future<Output = Result<(), Error>>,
 ) -> Result<(), Error> {
-    paced::unless_fought(pass, parts(&pass.validated.subject.uid, resource, tags), work).await
+    paced::unless_fought(pass, paced_of(&pass.validated.subject.uid, resource, tags), work).await
 }
 
 /// Each thing in EC2 has its own turn: one step is about one of them. Another value is another tag: the number of a disk is raised again
 /// and again.
-fn parts(uid: &str, resource: &str, tags: &Tags) -> Parts {
-    let names = tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    Parts { object: (uid.to_owned(), KIND, resource.to_owned()), intention: String::new(), names }
+fn paced_of(uid: &str, resource: &str, tags: &Tags) -> Paced {
+    let fields = tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    Paced { object: (uid.to_owned(), KIND, resource.to_owned()), intention: String::new(), fields }
 }
 
 /// It holds no moving number, so that what means the same is said once. Nothing where none is fought over.
@@ -60,9 +60,9 @@ mod tests {
         let mut written = Vec::new();
         for second in seconds {
             let now = began + Duration::from_secs(second);
-            let parts = parts("uid", "vol-1", &tags());
-            if parts.held(contention, now).is_none() {
-                let begins = parts.put_right(contention, now);
+            let paced = paced_of("uid", "vol-1", &tags());
+            if paced.held(contention, now).is_none() {
+                let begins = paced.put_right(contention, now);
                 assert_eq!(begins, second == 20, "{second}");
                 written.push(second);
             }
@@ -98,7 +98,7 @@ mod tests {
         write(&contention, began, (0..25).step_by(10));
         let now = began + Duration::from_secs(21);
         let holds =
-            |resource: &str, tags: Tags| parts("uid", resource, &tags).held(&contention, now).is_some();
+            |resource: &str, tags: Tags| paced_of("uid", resource, &tags).held(&contention, now).is_some();
         assert!(holds("vol-1", tags()));
         assert!(!holds("vol-2", tags()));
         assert!(!holds("vol-1", tags().with(key::GENERATION, "2")));
