@@ -69,6 +69,8 @@ pub async fn lasting(time: Duration) {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
 
     #[tokio::test]
@@ -76,7 +78,7 @@ mod tests {
         let mut looks = 0;
         let found = eventually_there(Duration::from_mins(1), "the third look", async || {
             looks += 1;
-            if looks == 3 { Ok(looks) } else { Err(looks) }
+            (looks == 3).then_some(looks).ok_or(looks)
         });
         assert_eq!(found.await, 3);
         assert_eq!(eventually(Duration::ZERO, "anything", async || Some("there")).await, "there");
@@ -85,11 +87,8 @@ mod tests {
     #[tokio::test]
     #[should_panic = "waited 500ms in vain for: two copies; there was one copy"]
     async fn what_the_last_look_found_instead_is_told() {
-        let mut looks = 0;
-        eventually_there(Duration::from_millis(500), "two copies", async || {
-            looks += 1;
-            Err::<(), _>(if looks == 1 { "no copy" } else { "one copy" })
-        })
-        .await;
+        let mut found = iter::once("no copy").chain(iter::repeat("one copy"));
+        let look = async || Err::<(), _>(found.next().unwrap_or_default());
+        eventually_there(Duration::from_millis(500), "two copies", look).await;
     }
 }
