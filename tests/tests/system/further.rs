@@ -17,9 +17,9 @@ use testkit::{eventually, stack, unique};
 use tokio::net::TcpStream;
 
 use crate::edits::GUIDE;
+use crate::keys::{Key, send_without_a_key};
 use crate::main_job::{Ready, aws, volumes};
 use crate::restore::rows;
-use crate::secrets::{Key, send_without_a_key};
 use crate::support::{ROAD, kubectl, objects, whole};
 use crate::upgrade::{NEWER, Used, get};
 

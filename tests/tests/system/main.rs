@@ -8,6 +8,7 @@ mod deleted;
 mod edits;
 mod emptied;
 mod further;
+mod keys;
 mod main_job;
 mod operations;
 mod restore;

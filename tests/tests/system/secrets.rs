@@ -1,5 +1,4 @@
-//! Credentials that others give, in a real QuestDB: through a rotation one of them works at every moment at which anything
-//! answers, and the line protocol over TCP takes rows from who has a key and from nobody else.
+//! Logins that others give, in a real QuestDB: through a rotation one of them works at every moment at which anything answers.
 
 #![cfg(test)]
 
@@ -7,21 +6,16 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use reqwest::StatusCode;
 use serde_json::{Value, json};
 use testkit::{Console, cluster, eventually, unique};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::sync::watch;
 
 use crate::canary::shown_to_nobody;
 use crate::main_job::{Ready, ready};
-use crate::support::{ROAD, apply, kubectl, whole};
+use crate::restore::{remove, snapshot};
+use crate::support::{ROAD, apply, whole};
 
 /// What became of an attempt to log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,13 +47,60 @@ async fn log_in(host: Ipv4Addr, user: &str, password: &str) -> Attempt {
     }
 }
 
-/// The same, again until somebody answers.
+/// Logs in as users of REST, console and the line protocol over HTTP do.
+async fn log_in_by_http(host: Ipv4Addr, user: &str, password: &str) -> Attempt {
+    let request = testkit::http().get(format!("http://{host}:9000/exec")).query(&[("query", "select 1")]);
+    let request = request.basic_auth(user, Some(password)).timeout(Duration::from_secs(10));
+    match request.send().await.map(|answer| answer.status()) {
+        Ok(StatusCode::OK) => Attempt::Entered,
+        Ok(StatusCode::UNAUTHORIZED) => Attempt::Denied,
+        Ok(_) | Err(_) => Attempt::NobodyThere,
+    }
+}
+
+/// The same as users of Postgres, again until somebody answers.
 pub(crate) async fn answered(host: Ipv4Addr, user: &str, password: &str) -> Attempt {
-    eventually(ROAD, "an answer", async || {
-        let attempt = log_in(host, user, password).await;
-        (attempt != Attempt::NobodyThere).then_some(attempt)
-    })
-    .await
+    Login { door: Door::Postgres, user, password: password.to_owned() }.answered(host).await
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Door {
+    Postgres,
+    Http,
+}
+
+/// Who comes in by which door.
+#[derive(Clone, Debug)]
+struct Login<'a> {
+    door: Door,
+    user: &'a str,
+    password: String,
+}
+
+impl Login<'_> {
+    async fn attempt(&self, host: Ipv4Addr) -> Attempt {
+        match self.door {
+            Door::Postgres => log_in(host, self.user, &self.password).await,
+            Door::Http => log_in_by_http(host, self.user, &self.password).await,
+        }
+    }
+
+    /// The same, again until somebody answers.
+    async fn answered(&self, host: Ipv4Addr) -> Attempt {
+        eventually(ROAD, "an answer", async || {
+            let attempt = self.attempt(host).await;
+            (attempt != Attempt::NobodyThere).then_some(attempt)
+        })
+        .await
+    }
+
+    /// Waits until it comes in.
+    async fn enters(&self, host: Ipv4Addr) {
+        eventually(ROAD, &format!("{self:?} to come in"), async || {
+            (self.attempt(host).await == Attempt::Entered).then_some(())
+        })
+        .await;
+    }
 }
 
 /// A Secret for a database.
@@ -73,72 +114,32 @@ pub(crate) fn given(database: &Ready, name: &str, word: &str, data: &Value) -> V
     })
 }
 
-/// A key pair of the line protocol over TCP.
-pub(crate) struct Key {
-    pair: EcdsaKeyPair,
-    jwk: Value,
-}
-
-impl Key {
-    /// One of a test.
-    pub(crate) fn draw(id: &str) -> Self {
-        use aws_lc_rs::encoding::AsBigEndian as _;
-        use aws_lc_rs::signature::KeyPair as _;
-        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
-        let (x, y) = pair.public_key().as_ref()[1..].split_at(32);
-        let [x, y] = [x, y].map(|bytes| URL_SAFE_NO_PAD.encode(bytes));
-        let d = URL_SAFE_NO_PAD.encode(pair.private_key().as_be_bytes().unwrap().as_ref());
-        let jwk = json!({ "kty": "EC", "crv": "P-256", "kid": id, "d": d, "x": x, "y": y });
-        Self { pair, jwk }
-    }
-
-    /// One that was handed out, as a JSON Web Key.
-    pub(crate) fn read(text: &[u8]) -> Self {
-        let jwk: Value = serde_json::from_slice(text).unwrap();
-        let part = |field: &str| URL_SAFE_NO_PAD.decode(jwk[field].as_str().unwrap()).unwrap();
-        // Uncompressed: 4, x, y.
-        let public = [vec![4], part("x"), part("y")].concat();
-        let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
-        let pair = EcdsaKeyPair::from_private_key_and_public_key(algorithm, &part("d"), &public).unwrap();
-        Self { pair, jwk }
-    }
-
-    /// Sends a row as clients of the line protocol over TCP do: the server asks for a signature first.
-    pub(crate) async fn send(&self, host: Ipv4Addr, row: &str) -> anyhow::Result<()> {
-        let mut stream = BufReader::new(TcpStream::connect((host, 9009)).await?);
-        let id = self.jwk["kid"].as_str().context("it has an id")?;
-        stream.write_all(format!("{id}\n").as_bytes()).await?;
-        let mut challenge = Vec::new();
-        tokio::time::timeout(Duration::from_secs(30), stream.read_until(b'\n', &mut challenge)).await??;
-        ensure!(challenge.pop() == Some(b'\n'), "it hung up");
-        let signature = self.pair.sign(&SystemRandom::new(), &challenge)?;
-        stream.write_all(format!("{}\n{row}\n", STANDARD.encode(signature)).as_bytes()).await?;
-        stream.shutdown().await?;
-        Ok(())
-    }
-}
-
-/// Sends a row as whoever has no key does, and waits until the server hangs up.
-pub(crate) async fn send_without_a_key(host: Ipv4Addr, row: &str) -> anyhow::Result<()> {
-    let mut stream = TcpStream::connect((host, 9009)).await?;
-    stream.write_all(format!("{row}\n").as_bytes()).await?;
-    stream.shutdown().await?;
-    tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut Vec::new())).await??;
-    Ok(())
-}
-
-/// Tries both passwords again and again, until the second alone works.
+/// Tries both logins again and again, until the second alone works.
 async fn attempt(
     host: Ipv4Addr,
-    [old, new]: [String; 2],
+    [old, new]: [Login<'static>; 2],
     teller: watch::Sender<BTreeSet<(Attempt, Attempt)>>,
 ) {
     let mut pair = BEFORE;
     while pair != AFTER {
-        pair = (log_in(host, "ada", &old).await, log_in(host, "ada", &new).await);
-        assert_ne!(pair, (Attempt::Denied, Attempt::Denied), "somebody answers and neither password works");
+        pair = (old.attempt(host).await, new.attempt(host).await);
+        assert_ne!(pair, (Attempt::Denied, Attempt::Denied), "somebody answers and neither login works");
         teller.send_modify(|seen| seen.extend([pair]));
     }
+}
+
+/// Whoever tries both logins comes in at every moment at which anybody answers, while `rotate` gives the second in place of the first.
+async fn rotated(host: Ipv4Addr, logins: [Login<'static>; 2], rotate: impl Future<Output = ()>) {
+    let (teller, seen) = watch::channel(BTreeSet::new());
+    let attempts = tokio::spawn(attempt(host, logins, teller));
+    let until = |pair| {
+        let mut seen = seen.clone();
+        async move { tokio::time::timeout(ROAD, seen.wait_for(|seen| seen.contains(&pair))).await.map(drop) }
+    };
+    until(BEFORE).await.expect("the first login alone works");
+    rotate.await;
+    until(AFTER).await.expect("the second login alone works");
+    attempts.await.unwrap();
 }
 
 #[tokio::test]
@@ -148,71 +149,59 @@ async fn one_password_or_the_other_works_at_every_moment_of_a_rotation() {
     let home = cluster("eu-west-1");
     let database = ready(&console, home, "rotated", "delete").await;
     let host = database.host();
-    let (old, new) = (unique("old"), unique("new"));
-    let login = |password: &str| {
-        given(&database, "login", "psql", &json!({ "username": "ada", "password": password }))
+    let ada = |word: &str| Login { door: Door::Postgres, user: "ada", password: unique(word) };
+    let (old, new) = (ada("old"), ada("new"));
+    let secret = |login: &Login<'_>| {
+        given(&database, "login", "psql", &json!({ "username": login.user, "password": login.password }))
     };
-    apply(home, &login(&old)).await.unwrap();
-    eventually(ROAD, "the first password", async || {
-        (log_in(host, "ada", &old).await == Attempt::Entered).then_some(())
-    })
-    .await;
+    apply(home, &secret(&old)).await.unwrap();
+    old.enters(host).await;
     assert_eq!(answered(host, "admin", "quest").await, Attempt::Denied);
-
-    // Whoever tries both comes in at every moment at which anybody answers.
-    let (teller, seen) = watch::channel(BTreeSet::new());
-    let attempts = tokio::spawn(attempt(host, [old.clone(), new.clone()], teller));
-    let until = |pair| {
-        let mut seen = seen.clone();
-        async move { tokio::time::timeout(ROAD, seen.wait_for(|seen| seen.contains(&pair))).await.map(drop) }
-    };
-    until(BEFORE).await.expect("the first password alone works");
-    apply(home, &login(&new)).await.unwrap();
-    until(AFTER).await.expect("the second password alone works");
-    attempts.await.unwrap();
+    let give = async { apply(home, &secret(&new)).await.unwrap() };
+    rotated(host, [old.clone(), new.clone()], give).await;
 
     // A reader may read and nothing else.
     let reader =
         given(&database, "reader", "psql-readonly", &json!({ "username": "bob", "password": "reads" }));
     apply(home, &reader).await.unwrap();
-    eventually(ROAD, "the reader", async || {
-        (log_in(host, "bob", "reads").await == Attempt::Entered).then_some(())
-    })
-    .await;
-    assert_eq!(answered(host, "ada", &new).await, Attempt::Entered);
-    shown_to_nobody(home, &database, &[&old, &new]).await;
+    Login { door: Door::Postgres, user: "bob", password: "reads".to_owned() }.enters(host).await;
+    assert_eq!(new.answered(host).await, Attempt::Entered);
+    shown_to_nobody(home, &database, &[&old.password, &new.password]).await;
     console.delete(&format!("/v1/databases/{}", database.id)).await.unwrap();
 }
 
+/// It is the operator's own login as well: what it asks of QuestDB it asks by HTTP.
 #[tokio::test]
-async fn rows_come_in_over_the_line_protocol_with_a_key_and_not_without() {
+async fn another_login_of_http_is_everybodys_and_the_operators_at_once() {
     let _whole = whole().await;
-    let console = Console::of(&unique("keys"));
+    let console = Console::of(&unique("http"));
     let home = cluster("us-east-1");
-    let database = ready(&console, home, "keyed", "delete").await;
+    let mut database = ready(&console, home, "entered", "delete").await;
     let host = database.host();
-    assert!(TcpStream::connect((host, 9009)).await.is_err(), "it listens without a key");
-    let (known, unknown) = (Key::draw("known"), Key::draw("known"));
-    let keys = given(&database, "keys", "ilp", &json!({ "auth.json": known.jwk.to_string() }));
-    apply(home, &keys).await.unwrap();
-    eventually(ROAD, "a row that was sent", async || {
-        known.send(host, "trades price=1.5").await.ok()?;
-        (database.count().await? > 0).then_some(())
-    })
-    .await;
-    // Another key of that id is refused: nothing of it arrives.
-    let _ = unknown.send(host, "forged price=2.5").await;
-    known.send(host, "after price=3.5").await.unwrap();
-    eventually(ROAD, "a row after it", async || database.ask("select count() from after").await.ok()).await;
-    assert!(database.ask("select count() from forged").await.is_err(), "a forged row arrived");
+    let of = |user: &'static str| Login { door: Door::Http, user, password: unique(user) };
+    let (old, new) = (of("carol"), of("dan"));
+    let secret = |login: &Login<'_>| {
+        given(&database, "web", "http", &json!({ "username": login.user, "password": login.password }))
+    };
+    apply(home, &secret(&old)).await.unwrap();
+    old.enters(host).await;
+    let drawn = Login { door: Door::Http, user: &database.user, password: database.password.clone() };
+    assert_eq!(
+        drawn.answered(host).await,
+        Attempt::Denied,
+        "what was drawn is in force beside what was given"
+    );
+    let give = async { apply(home, &secret(&new)).await.unwrap() };
+    rotated(host, [old.clone(), new.clone()], give).await;
 
-    let namespace = database.namespace.as_str();
-    shown_to_nobody(home, &database, &[known.jwk["d"].as_str().unwrap()]).await;
-    kubectl(home, &["delete", "secret", "keys", "--namespace", namespace]).await.unwrap();
-    eventually(ROAD, "the port to be shut", async || {
-        database.count().await?;
-        TcpStream::connect((host, 9009)).await.is_err().then_some(())
-    })
-    .await;
+    // A checkpoint is made and released by whoever comes in.
+    new.user.clone_into(&mut database.user);
+    database.password.clone_from(&new.password);
+    let copy = unique("after");
+    snapshot(home, &database, &copy).await;
+    let held = database.ask("select * from checkpoint_status()").await.unwrap();
+    assert_eq!(held["dataset"][0][0], json!(false), "{held:#}");
+    shown_to_nobody(home, &database, &[&old.password, &new.password]).await;
+    remove(home, &database.namespace, "questdbsnapshot", &copy).await;
     console.delete(&format!("/v1/databases/{}", database.id)).await.unwrap();
 }
