@@ -28,6 +28,12 @@ use crate::snapshot::default_deadline;
     printcolumn(name = "Schedule", type_ = "string", json_path = ".spec.schedule"),
     printcolumn(name = "TimeZone", type_ = "string", json_path = ".spec.timeZone"),
     printcolumn(name = "Suspend", type_ = "boolean", json_path = ".spec.suspend"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#,
+        description = "Whether it makes and removes snapshots when it should."
+    ),
     printcolumn(name = "Last", type_ = "date", json_path = ".status.lastTime"),
     printcolumn(name = "Next", type_ = "string", json_path = ".status.nextTime"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")

@@ -148,8 +148,13 @@ mod tests {
         assert_eq!(definition.spec.names.short_names, Some(vec!["qdb".to_owned(), "qdbs".to_owned()]));
         let version = &definition.spec.versions[0];
         assert!(version.subresources.as_ref().is_some_and(|subresources| subresources.status.is_some()));
-        let columns = version.additional_printer_columns.iter().flatten().map(|column| column.name.as_str());
-        let columns: Vec<_> = columns.collect();
-        assert_eq!(columns, ["Phase", "Version", "Instance", "Size", "NodeReady", "NodeIp", "DNS", "Age"]);
+        let columns: Vec<_> = version.additional_printer_columns.iter().flatten().collect();
+        let narrow = columns.iter().filter(|column| column.priority.is_none());
+        let narrow: Vec<_> = narrow.map(|column| column.name.as_str()).collect();
+        assert_eq!(
+            narrow,
+            ["Phase", "Ready", "Version", "Instance", "Size", "NodeReady", "NodeIp", "DNS", "Age"]
+        );
+        assert_eq!(columns.last().map(|column| column.name.as_str()), Some("Degraded"));
     }
 }

@@ -33,13 +33,26 @@ use crate::{
     validation = fence::identity_matches(),
     validation = fence::grows(),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#,
+        description = "Whether it answers: one whose phase is Degraded may."
+    ),
     printcolumn(name = "Version", type_ = "string", json_path = ".spec.version"),
     printcolumn(name = "Instance", type_ = "string", json_path = ".spec.compute.instanceType"),
     printcolumn(name = "Size", type_ = "integer", json_path = ".spec.storage.sizeGib"),
     printcolumn(name = "NodeReady", type_ = "boolean", json_path = ".status.node.ready"),
     printcolumn(name = "NodeIp", type_ = "string", json_path = ".status.node.ip"),
     printcolumn(name = "DNS", type_ = "string", json_path = ".status.dns.name"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Degraded",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Degraded")].reason"#,
+        description = "Why a person has to look, or that nobody has to.",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]

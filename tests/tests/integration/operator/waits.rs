@@ -120,15 +120,17 @@ async fn what_the_guide_says_to_wait_for_comes_and_not_before() {
 async fn shown_in_a_line(stage: &Stage) {
     let printed = succeeded(stage.kubectl.follow("kubectl -n data get qdb")).await;
     let [head, row] = table(&printed);
-    let columns = ["NAME", "PHASE", "VERSION", "INSTANCE", "SIZE", "NODEREADY", "NODEIP", "DNS", "AGE"];
+    let columns =
+        ["NAME", "PHASE", "READY", "VERSION", "INSTANCE", "SIZE", "NODEREADY", "NODEIP", "DNS", "AGE"];
     assert_eq!(head, columns, "{printed}");
     let found = stage.read().await;
     let (spec, status) = (&found.spec, found.status.as_ref().unwrap());
     let (node, dns) = (status.node.as_ref().unwrap(), status.dns.as_ref().unwrap());
     let size = spec.storage.size_gib.to_string();
-    let expected: [&str; 8] = [
+    let expected: [&str; 9] = [
         stage.subject.name.as_str(),
         "Ready",
+        "True",
         &spec.version,
         &spec.compute.instance_type,
         &size,
@@ -137,6 +139,9 @@ async fn shown_in_a_line(stage: &Stage) {
         &dns.name,
     ];
     assert_eq!(row[..row.len() - 1], expected, "{printed}");
+    let printed = succeeded(stage.kubectl.follow("kubectl -n data get qdb -o wide")).await;
+    let [head, row] = table(&printed);
+    assert_eq!((head.last(), row.last()), (Some(&"DEGRADED"), Some(&"AsExpected")), "{printed}");
 }
 
 /// A copy of its disk is whole when both guides' commands return, and goes when it is deleted.
