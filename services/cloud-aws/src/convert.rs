@@ -54,11 +54,23 @@ pub(crate) fn instance(seen: ec2::Instance) -> Result<Instance, Missing> {
         instance_type: required(seen.instance_type, "instance type")?.as_str().to_owned(),
         image: seen.image_id.unwrap_or_default(),
         security_groups: groups.filter_map(|group| Some(group.group_id?.into())).collect(),
+        metadata_guarded: seen.metadata_options.as_ref().and_then(is_guarded),
         tags: tags(seen.tags),
         client_token: seen.client_token.filter(|token| !token.is_empty()),
         protection: None,
         launched_at: time(seen.launch_time),
     })
+}
+
+/// Whether nobody but the machine's own processes has an answer from its metadata service, and these in sessions alone.
+fn is_guarded(options: &ec2::InstanceMetadataOptionsResponse) -> Option<bool> {
+    if options.http_endpoint == Some(ec2::InstanceMetadataEndpointState::Disabled) {
+        return Some(true);
+    }
+    if *options.http_tokens.as_ref()? != ec2::HttpTokensState::Required {
+        return Some(false);
+    }
+    Some(options.http_put_response_hop_limit? <= 1)
 }
 
 /// The interface that a machine was launched with, by its id: others may be attached to it, in whatever order EC2 shows them.
@@ -205,6 +217,32 @@ mod tests {
 
     use super::*;
     use crate::request::DESCRIBE_VOLUMES;
+
+    #[test]
+    fn a_metadata_service_is_guarded_that_answers_no_packet_from_further_away_and_nobody_without_a_session() {
+        use ec2::HttpTokensState::{Optional, Required};
+        let options = |tokens: Option<ec2::HttpTokensState>, hops: Option<i32>| {
+            ec2::InstanceMetadataOptionsResponse::builder()
+                .set_http_tokens(tokens)
+                .set_http_put_response_hop_limit(hops)
+        };
+        for (tokens, hops, expected) in [
+            (Some(Required), Some(1), Some(true)),
+            (Some(Required), Some(2), Some(false)),
+            (Some(Optional), Some(1), Some(false)),
+            (Some(Optional), Some(64), Some(false)),
+            (None, Some(1), None),
+            (Some(Required), None, None),
+            // Without sessions nobody's way is too long.
+            (Some(Optional), None, Some(false)),
+        ] {
+            let options = options(tokens, hops);
+            assert_eq!(is_guarded(&options.clone().build()), expected, "{options:?}");
+            // One that is off answers nobody.
+            let off = options.http_endpoint(ec2::InstanceMetadataEndpointState::Disabled).build();
+            assert_eq!(is_guarded(&off), Some(true), "{off:?}");
+        }
+    }
 
     fn sdk_volume() -> ec2::builders::VolumeBuilder {
         ec2::Volume::builder()

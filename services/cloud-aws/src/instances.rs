@@ -12,8 +12,14 @@ use crate::client::Aws;
 use crate::convert::{self, required};
 use crate::request::{
     self, CREATE_TAGS, DESCRIBE_INSTANCE_ATTRIBUTE, DESCRIBE_INSTANCES, MODIFY_INSTANCE_ATTRIBUTE,
-    MODIFY_NETWORK_INTERFACE_ATTRIBUTE, Pages, RUN_INSTANCES, STOP_INSTANCES, TERMINATE_INSTANCES,
+    MODIFY_INSTANCE_METADATA_OPTIONS, MODIFY_NETWORK_INTERFACE_ATTRIBUTE, Pages, RUN_INSTANCES,
+    STOP_INSTANCES, TERMINATE_INSTANCES,
 };
+
+/// The machine's credentials are for its own processes: no metadata without a session, and none to containers, whose packets take a hop
+/// more.
+const SESSIONS_ALONE: ec2::HttpTokensState = ec2::HttpTokensState::Required;
+const OWN_PROCESSES: i32 = 1;
 
 impl Aws {
     pub(crate) async fn run(&self, launch: &Launch, token: &ClientToken) -> Result<Instance, Error> {
@@ -23,10 +29,9 @@ impl Aws {
         let profile = instance_profile
             .as_ref()
             .map(|name| ec2::IamInstanceProfileSpecification::builder().name(name).build());
-        // The machine's credentials are for its own processes: no metadata without a session, none to containers.
         let metadata = ec2::InstanceMetadataOptionsRequest::builder()
-            .http_tokens(ec2::HttpTokensState::Required)
-            .http_put_response_hop_limit(1)
+            .http_tokens(SESSIONS_ALONE)
+            .http_put_response_hop_limit(OWN_PROCESSES)
             .build();
         let sent = self
             .ec2
@@ -118,6 +123,13 @@ impl Aws {
         let sent = self.ec2.modify_network_interface_attribute().network_interface_id(interface);
         let sent = sent.set_groups(Some(groups)).send();
         self.call(MODIFY_NETWORK_INTERFACE_ATTRIBUTE, sent).await.map(drop)
+    }
+
+    /// What is not named stays as it is.
+    pub(crate) async fn guard(&self, instance: &InstanceId) -> Result<(), Error> {
+        let sent = self.ec2.modify_instance_metadata_options().instance_id(instance.as_str());
+        let sent = sent.http_tokens(SESSIONS_ALONE).http_put_response_hop_limit(OWN_PROCESSES).send();
+        self.call(MODIFY_INSTANCE_METADATA_OPTIONS, sent).await.map(drop)
     }
 
     pub(crate) async fn protection(&self, instance: &InstanceId) -> Result<Protection, Error> {

@@ -40,6 +40,10 @@ impl Cloud for Aws {
         self.put_into(instance, groups).await
     }
 
+    async fn guard_metadata(&self, instance: &InstanceId) -> Result<(), Error> {
+        self.guard(instance).await
+    }
+
     async fn describe_protection(&self, instance: &InstanceId) -> Result<Protection, Error> {
         self.protection(instance).await
     }

@@ -36,6 +36,7 @@ requests! {
     DESCRIBE_INSTANCES = "DescribeInstances", Read, Instance;
     DESCRIBE_INSTANCE_ATTRIBUTE = "DescribeInstanceAttribute", Read, Instance;
     MODIFY_INSTANCE_ATTRIBUTE = "ModifyInstanceAttribute", Write, Instance;
+    MODIFY_INSTANCE_METADATA_OPTIONS = "ModifyInstanceMetadataOptions", Write, Instance;
     MODIFY_NETWORK_INTERFACE_ATTRIBUTE = "ModifyNetworkInterfaceAttribute", Write, Other;
     TERMINATE_INSTANCES = "TerminateInstances", Write, Instance;
     STOP_INSTANCES = "StopInstances", Write, Instance;

@@ -106,6 +106,8 @@ pub struct Instance {
     pub image: String,
     /// Security groups of its first interface.
     pub security_groups: Vec<SecurityGroupId>,
+    /// Whether its metadata service answers nobody but its own processes, and these in sessions alone; `None` where EC2 does not say.
+    pub metadata_guarded: Option<bool>,
     /// Tags.
     pub tags: Tags,
     /// The client token of the launch, if it had one.

@@ -42,6 +42,10 @@ pub trait Cloud: Send + Sync + 'static {
         groups: &[SecurityGroupId],
     ) -> Result<(), Error>;
 
+    /// Has an instance's metadata service answer its own processes alone (not a container with a network of its own), and these in
+    /// sessions alone, as each instance is launched. Repeating it is harmless.
+    async fn guard_metadata(&self, instance: &InstanceId) -> Result<(), Error>;
+
     /// Reads both protections, live. (A describe does not show them.)
     async fn describe_protection(&self, instance: &InstanceId) -> Result<Protection, Error>;
 

@@ -89,11 +89,12 @@ words!(
 
 /// Steps of a database that is to serve, by name, without any of which it serves all the same: where another one is not done either, that
 /// is what it lacks.
-pub const BESIDE: [&str; 12] = [
+pub const BESIDE: [&str; 13] = [
     "keys",
     "rules",
     "further-rules",
     "machine-groups",
+    "machine-metadata",
     "tuning",
     "reload",
     "name-change",

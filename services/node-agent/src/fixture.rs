@@ -42,6 +42,7 @@ pub(crate) fn instance(id: &str, state: InstanceState) -> Instance {
         instance_type: "m7i.large".into(),
         image: "ami-1".into(),
         security_groups: Vec::new(),
+        metadata_guarded: Some(true),
         tags: Tags::default(),
         client_token: None,
         protection: None,

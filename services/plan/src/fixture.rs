@@ -116,6 +116,7 @@ pub(crate) fn instance() -> Instance {
         instance_type: "m7i.large".to_owned(),
         image: "ami-1".to_owned(),
         security_groups: Vec::new(),
+        metadata_guarded: Some(true),
         tags: subject().owner(Role::Instance).tags(),
         client_token: None,
         protection: None,

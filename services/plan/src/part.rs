@@ -37,6 +37,8 @@ parts!(
     FurtherRules => "further-rules",
     /// Which security groups machines are in. Nothing needs it: AWS may refuse it, and somebody change it again and again.
     MachineGroups => "machine-groups",
+    /// Who may ask the metadata service of machines. Nothing needs it: AWS may refuse it, and somebody change it again and again.
+    MachineMetadata => "machine-metadata",
     /// Machine.
     Instance => "instance",
     /// Disk.
@@ -102,6 +104,7 @@ impl Part {
             | Self::Credentials
             | Self::SecurityGroup
             | Self::MachineGroups
+            | Self::MachineMetadata
             | Self::Volume
             | Self::Node
             | Self::Config
@@ -138,6 +141,7 @@ impl Part {
                 | Self::Rules
                 | Self::FurtherRules
                 | Self::MachineGroups
+                | Self::MachineMetadata
                 | Self::Tuning
                 | Self::Reload
                 | Self::Rename
@@ -148,6 +152,11 @@ impl Part {
                 | Self::Tags
                 | Self::LastCopy
         )
+    }
+
+    /// Whether it keeps machines as they were launched. What is not so is others' doing, who may go on with it for ever.
+    pub(crate) const fn keeps_machines(self) -> bool {
+        matches!(self, Self::MachineGroups | Self::MachineMetadata)
     }
 
     /// Whether it is of the way to another machine or version.
@@ -211,6 +220,7 @@ mod tests {
         for part in [Part::SecurityGroup, Part::Rules, Part::Instance, Part::Candidate, Part::Pod, Part::Dns]
         {
             check(part, Part::MachineGroups, false);
+            check(part, Part::MachineMetadata, false);
         }
         check(Part::MachineGroups, Part::SecurityGroup, false);
         check(Part::SecurityGroup, Part::Config, false);

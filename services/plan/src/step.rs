@@ -207,6 +207,11 @@ pub enum Step {
         /// Groups.
         groups: Vec<SecurityGroupId>,
     },
+    /// Have a machine's metadata service answer its own processes alone, and these in sessions alone.
+    GuardMetadata {
+        /// Instance.
+        instance: InstanceId,
+    },
     /// Launch the machine of a generation that is written down.
     RunInstance {
         /// Generation.
@@ -311,6 +316,7 @@ impl Step {
             Self::AuthorizeIngress { .. } => "AuthorizeIngress",
             Self::RevokeIngress { .. } => "RevokeIngress",
             Self::SetMachineGroups { .. } => "SetMachineGroups",
+            Self::GuardMetadata { .. } => "GuardMetadata",
             Self::RunInstance { .. } => "RunInstance",
             Self::CreateVolume(_) => "CreateVolume",
             Self::Tag { .. } => "Tag",

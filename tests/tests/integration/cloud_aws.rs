@@ -31,6 +31,7 @@ const DEADLINE: Duration = Duration::from_mins(2);
 /// One test's corner of a region: a cluster name that nobody else has, and the network of a real one.
 struct Corner {
     aws: Arc<dyn Cloud>,
+    region: &'static str,
     cluster: String,
     vpc: String,
     zone: String,
@@ -60,6 +61,7 @@ impl Corner {
         };
         Self {
             aws: Arc::new(Aws::connect(change(settings)).await),
+            region: &place.region,
             cluster: testkit::unique("t"),
             vpc: place.vpc_id.clone(),
             zone: zone.clone(),

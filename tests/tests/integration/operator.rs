@@ -33,6 +33,7 @@ mod late;
 mod leader;
 mod life;
 mod limits;
+mod machines;
 mod misspelt;
 mod moves;
 mod names;

@@ -8,7 +8,7 @@ use plan::Step;
 use resources::QuestDB;
 
 use super::contention::firewall::{self, Change};
-use super::contention::machine_groups;
+use super::contention::machines::{self, Setting};
 use super::contention::tags::unless_fought;
 use super::{Pass, current, destroy, opened};
 use crate::error::Error;
@@ -27,7 +27,13 @@ pub(super) async fn step(pass: &Pass<'_>, step: &Step) -> Result<(), Error> {
         Step::SetMachineGroups { instance, groups } => {
             let set = cloud.set_security_groups(instance, groups);
             let set = async { set.await.map_err(Error::aws("put the machine back into its security group")) };
-            machine_groups::unless_fought(pass, (instance, groups.as_slice()), set).await
+            machines::unless_fought(pass, (instance, Setting::Groups(groups)), set).await
+        }
+        Step::GuardMetadata { instance } => {
+            let set = cloud.guard_metadata(instance);
+            let set =
+                async { set.await.map_err(Error::aws("shut the machine's metadata service to others")) };
+            machines::unless_fought(pass, (instance, Setting::Metadata), set).await
         }
         Step::RunInstance { generation, zone, launch } => run_instance(pass, *generation, zone, launch).await,
         Step::CreateVolume(volume) => create_volume(pass, volume).await,

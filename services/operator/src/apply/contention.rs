@@ -1,16 +1,16 @@
 //! Two writers on one field: told, and not fought. A field that is changed again after each time it was put right is left
 //! as it is for a while, with the name of who else writes it. Rules of a firewall are told alike but not left (`firewall`), nor are
-//! security groups of a machine (`machine_groups`), tags in EC2 (`tags`), records in Route 53 (`records`) and objects that somebody takes
+//! security groups and metadata of a machine (`machines`), tags in EC2 (`tags`), records in Route 53 (`records`) and objects that somebody takes
 //! away as a whole (`returns`). The annotation by which a resource names its database is left like a field (`identity`).
 //!
-//! Security groups of a machine and tags wait for their turn as a whole, in one place (`paced`); rules of a firewall each by itself.
+//! What is set of a machine and tags wait for their turn as a whole, in one place (`paced`); rules of a firewall each by itself.
 //!
 //! The first repair of an object is done without a further look; from the second on the object is read as it is on the
 //! server, which alone knows who wrote what.
 
 pub(super) mod firewall;
 pub(super) mod identity;
-pub(super) mod machine_groups;
+pub(super) mod machines;
 mod paced;
 pub(super) mod records;
 pub(super) mod returns;
@@ -49,7 +49,7 @@ pub(crate) struct Contention {
 
 impl Default for Contention {
     fn default() -> Self {
-        Self { repairs: Mutex::default(), machines: Semaphore::new(machine_groups::AT_ONCE) }
+        Self { repairs: Mutex::default(), machines: Semaphore::new(machines::AT_ONCE) }
     }
 }
 
@@ -186,7 +186,8 @@ impl Contention {
 /// rules of a firewall and of the annotation with the identity those who know their wish.
 fn told_of((_, kind, name): &Object, repairs: &Repairs) -> Option<String> {
     match *kind {
-        machine_groups::KIND => machine_groups::told(name, repairs),
+        machines::GROUPS => machines::told_of_groups(name, repairs),
+        machines::METADATA => machines::told_of_metadata(name, repairs),
         records::KIND => records::told(name, repairs),
         returns::KIND => returns::told(name, repairs),
         tags::KIND => tags::told(name, repairs),

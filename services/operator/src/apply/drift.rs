@@ -2,7 +2,7 @@
 
 use plan::{Action, Kind, Manifest, Part, Step};
 
-/// How a machine is counted that is put back into its security groups.
+/// How a machine is counted that is made again as it was launched.
 const MACHINE: &str = "Instance";
 
 /// The kind of object whose fields a step writes.
@@ -22,7 +22,7 @@ pub(super) fn put_right(action: &Action, lost: bool) -> Option<&'static str> {
     if matches!(action.step, Step::LabelNode { .. }) {
         return (action.part == Part::Node).then_some(Kind::Node.as_str());
     }
-    if matches!(action.step, Step::SetMachineGroups { .. }) {
+    if matches!(action.step, Step::SetMachineGroups { .. } | Step::GuardMetadata { .. }) {
         return action.puts_right.then_some(MACHINE);
     }
     let kind = kind_written(&action.step)?;
@@ -89,9 +89,13 @@ mod tests {
             assert_eq!(put_right(&labels, false), expected, "{part}");
         }
         for (puts_right, expected) in [(true, Some("Instance")), (false, None)] {
-            let step = Step::SetMachineGroups { instance: "i-1".into(), groups: vec!["sg-1".into()] };
-            let regroups = Action { step, ..action(Kind::Node, None, puts_right) };
-            assert_eq!(put_right(&regroups, false), expected);
+            for step in [
+                Step::SetMachineGroups { instance: "i-1".into(), groups: vec!["sg-1".into()] },
+                Step::GuardMetadata { instance: "i-1".into() },
+            ] {
+                let keeps = Action { step, ..action(Kind::Node, None, puts_right) };
+                assert_eq!(put_right(&keeps, false), expected, "{}", keeps.step.name());
+            }
         }
     }
 }

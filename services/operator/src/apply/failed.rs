@@ -13,7 +13,7 @@ pub(super) fn rests(part: Part, error: &Error) -> bool {
         Part::Tuning => true,
         Part::Candidate => matches!(error, Error::Aws { .. }),
         // Before AWS has answered it is tried again with all else: others wait for rules until then.
-        Part::Rules | Part::FurtherRules | Part::MachineGroups => is_refusal(error),
+        Part::Rules | Part::FurtherRules | Part::MachineGroups | Part::MachineMetadata => is_refusal(error),
         Part::Keys => matches!(error, Error::Kubernetes { .. } | Error::Foreign { .. }) && error.is_lasting(),
         _ => false,
     }
@@ -109,7 +109,7 @@ mod tests {
             // Who is fought with has a time of his own.
             (Error::Contended { what: "a rule".to_owned() }, false),
         ] {
-            for part in [Part::Rules, Part::FurtherRules, Part::MachineGroups] {
+            for part in [Part::Rules, Part::FurtherRules, Part::MachineGroups, Part::MachineMetadata] {
                 assert_eq!(rests(part, &error), is_refused, "{part} {error}");
             }
             assert!(!rests(Part::SecurityGroup, &error), "{error}");

@@ -193,6 +193,7 @@ impl Pass<'_> {
             | Step::AuthorizeIngress { .. }
             | Step::RevokeIngress { .. }
             | Step::SetMachineGroups { .. }
+            | Step::GuardMetadata { .. }
             | Step::RunInstance { .. }
             | Step::CreateVolume(_)
             | Step::Tag { .. }
@@ -273,6 +274,7 @@ const fn place(step: &Step) -> &'static str {
         | Step::AuthorizeIngress { .. }
         | Step::RevokeIngress { .. }
         | Step::SetMachineGroups { .. }
+        | Step::GuardMetadata { .. }
         | Step::RunInstance { .. }
         | Step::CreateVolume(_)
         | Step::Tag { .. }

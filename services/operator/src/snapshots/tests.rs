@@ -103,6 +103,7 @@ fn machine(state: InstanceState) -> Instance {
         instance_type: "m7i.large".to_owned(),
         image: "ami-1".to_owned(),
         security_groups: Vec::new(),
+        metadata_guarded: Some(true),
         tags: Tags::new(),
         client_token: None,
         protection: None,

@@ -12,7 +12,8 @@ use crate::{Part, Plan, Step, build};
 
 /// Puts each machine back into its groups.
 pub(super) fn keep(world: &World<'_>, plan: &mut Plan) {
-    for instance in world.observed.account.instances.iter().filter(|found| is_ours(world, found)) {
+    let told = |found: &&Instance| !found.security_groups.is_empty() && is_ours(world, found);
+    for instance in world.observed.account.instances.iter().filter(told) {
         let Some(group) = network::of_machine(world, instance) else { continue };
         let groups = build::machine_groups(&group.id);
         if is_in(instance, &groups) {
@@ -28,12 +29,12 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) {
     }
 }
 
-/// Whether a machine was launched for the database, lives, and is told to be in some groups: in those of its launch it is while it is
-/// prepared, and one that ends is in none.
-fn is_ours(world: &World<'_>, instance: &Instance) -> bool {
+/// Whether a machine was launched for the database and lives: while it is prepared it is as it was launched, and of one that ends nothing
+/// is to be kept.
+pub(super) fn is_ours(world: &World<'_>, instance: &Instance) -> bool {
     let has_begun = instance.state != InstanceState::Pending && !instance.state.is_ending();
     let own = || home::living(world.resource, world.observed, generation_of(instance)?);
-    has_begun && !instance.security_groups.is_empty() && own().is_some_and(|own| own.id == instance.id)
+    has_begun && own().is_some_and(|own| own.id == instance.id)
 }
 
 fn is_in(instance: &Instance, groups: &[SecurityGroupId]) -> bool {

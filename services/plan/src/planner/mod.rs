@@ -16,6 +16,7 @@ mod last_copy;
 mod left;
 mod machine;
 mod machine_groups;
+mod machine_metadata;
 mod misplaced;
 mod moving;
 mod name;
@@ -134,6 +135,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     let keyed = credentials::keep(world, plan) || world.observed.children.pod.is_some();
     let group = network::security_group(world, plan);
     machine_groups::keep(world, plan);
+    machine_metadata::guard(world, plan);
     let disk = existing::volume(world, plan);
     let Some(disk) = disk else {
         leave_alone(world, plan);

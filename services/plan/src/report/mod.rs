@@ -258,10 +258,10 @@ impl Outcome<'_> {
         self.plan.is_settled() && self.applied.failures.is_empty()
     }
 
-    /// Whether all that was wished for is done. Which groups its machines are in beside that is others' doing, who may go on with it for
-    /// ever: who made the wish need not wait for them, nor have it taken back.
+    /// Whether all that was wished for is done. What somebody made of its machines beside that is others' doing: who made the wish need not
+    /// wait for them, nor have it taken back.
     fn is_carried_out(&self) -> bool {
-        let is_theirs = |part| part == Part::MachineGroups;
+        let is_theirs = Part::keeps_machines;
         let are_done =
             self.plan.progress.iter().all(|done| done.state == State::Done || is_theirs(done.part));
         are_done

@@ -18,6 +18,7 @@ impl Step {
             }
             Self::CreateSecurityGroup(group) => Some(format!("security group {}", group.name)),
             Self::SetMachineGroups { instance, groups } => Some(format!("{instance} in {groups:?}")),
+            Self::GuardMetadata { instance } => Some(format!("{instance} with metadata for itself")),
             Self::RunInstance { generation, zone, .. } => Some(format!("machine {generation} in {zone}")),
             Self::CreateVolume(volume) => Some(format!("volume in {}", volume.zone)),
             // The number of what a disk serves is a proof for other steps, which come only after it was written.
@@ -74,6 +75,8 @@ mod tests {
             Step::SetMachineGroups { instance: "i-1".into(), groups: vec![group.into()] }.brings()
         };
         assert!(regroup("sg-1").is_some() && regroup("sg-1") != regroup("sg-2"));
+        let guard = |instance: &str| Step::GuardMetadata { instance: instance.into() }.brings();
+        assert!(guard("i-1").is_some() && guard("i-1") != guard("i-2"));
         let modify = |iops: u32| {
             let change = VolumeChange { iops: Some(iops), ..VolumeChange::default() };
             Step::ModifyVolume { volume: "vol-1".into(), change }.brings()

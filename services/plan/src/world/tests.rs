@@ -28,6 +28,7 @@ mod last_copy;
 mod last_of_row;
 mod late;
 mod machine_groups;
+mod machine_metadata;
 mod misspelt;
 mod model;
 mod moves;

@@ -109,6 +109,25 @@ async fn refusals_are_told_apart() {
 }
 
 #[tokio::test]
+async fn a_machine_whose_metadata_service_was_opened_answers_itself_alone_again() {
+    let corner = Corner::new().await;
+    let id = corner.run_until_running(1).await;
+    let guarded = async || corner.instance(&id).await.unwrap().metadata_guarded;
+    assert_eq!(guarded().await, Some(true), "it is launched so");
+    for (option, value) in [("HttpPutResponseHopLimit", "2"), ("HttpTokens", "optional")] {
+        let change = [("InstanceId", id.as_str()), (option, value)];
+        let change = change.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        testkit::ec2_by_hand(corner.region, "ModifyInstanceMetadataOptions", &change).await.unwrap();
+        assert_eq!(guarded().await, Some(false), "{option}");
+        corner.aws.guard_metadata(&id).await.unwrap();
+        assert_eq!(guarded().await, Some(true), "{option}");
+    }
+    corner.end(&id).await;
+    let ended = corner.aws.guard_metadata(&id).await.unwrap_err();
+    assert_eq!(ended.category(), "incorrect_state", "{ended:?}");
+}
+
+#[tokio::test]
 async fn protection_is_a_fence_until_it_is_taken_off() {
     let corner = Corner::new().await;
     let launch = Launch { protection: Protection::ON, ..corner.launch() };

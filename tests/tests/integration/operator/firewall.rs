@@ -1,14 +1,11 @@
-//! Another hand in AWS: who undoes a rule of a firewall, or changes the groups of a machine, a tag or a record, again and again is told,
-//! and what was there comes back. And rules that AWS refuses, which nothing else waits for.
+//! Another hand in AWS: who undoes a rule of a firewall, or changes a tag or a record, again and again is told, and what was there comes
+//! back. And rules that AWS refuses, which nothing else waits for.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cloud::{
-    DnsRecord, HostedZoneId, IngressRule, Instance, NewSecurityGroup, RecordChange, RecordKind,
-    SecurityGroupId, Select, Tags, key,
-};
+use cloud::{DnsRecord, HostedZoneId, IngressRule, RecordChange, RecordKind, Tags, key};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Api;
 use resources::names::{self, condition};
@@ -17,9 +14,8 @@ use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
 use super::apart::word;
-use super::fields::at_rest;
 use super::others::Others;
-use super::rig::{PATIENCE, Rig, patiently};
+use super::rig::{PATIENCE, Rig};
 use super::subject::Subject;
 use crate::endpoint::{control, serial};
 
@@ -30,7 +26,7 @@ const PORT: u16 = 9000;
 const OTHER: &str = "10.10.0.0/16";
 
 /// What is said of two writers, once it is this.
-async fn told(subject: &Subject, what: &str, status: &str) -> String {
+pub(super) async fn told(subject: &Subject, what: &str, status: &str) -> String {
     let (api, name) = (subject.rig.as_admin(), subject.name.as_str());
     eventually(PATIENCE, what, async || {
         let found = api.get(name).await.unwrap().status?;
@@ -80,7 +76,7 @@ async fn who_undoes_a_rule_again_and_again_is_told_and_put_right_at_a_bounded_ra
 }
 
 /// Between two looks of somebody else: soon after each repair, and not more of what EC2 answers in a second than others need.
-const EACH: Duration = Duration::from_millis(200);
+pub(super) const EACH: Duration = Duration::from_millis(200);
 
 /// Somebody who wants nobody to come in by one rule, whatever it takes.
 async fn undo(rig: Arc<Rig>) {
@@ -91,89 +87,6 @@ async fn undo(rig: Arc<Rig>) {
                 // What was refused, because AWS was busy, is tried again.
                 let _ = rig.aws.revoke_ingress(&group.id, &rule).await;
             }
-        }
-        tokio::time::sleep(EACH).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_changes_the_groups_of_a_machine_again_and_again_is_told_and_it_is_put_back_at_a_bounded_rate() {
-    let mut subject = Subject::new(&unique("regrouped")).await;
-    let _others = Others::of(&subject.rig);
-    let lease = subject.rig.lease().await;
-    let way = subject.rig.rights(&lease).await;
-    let operator = subject.rig.spawn((&lease, &way), &[], &[("SLIPWAY_RESYNC", "1s")]);
-    subject.wish_run_state("Running").await;
-    subject.carried_out(Phase::Ready).await;
-    let rig = Arc::clone(&subject.rig);
-    let machine = rig.instances().await.remove(0);
-    let theirs = another_group(&rig, &machine).await;
-    // One that is open to all may be added, or its own be taken away.
-    let added = [machine.security_groups.as_slice(), std::slice::from_ref(&theirs)].concat();
-    for groups in [added, vec![theirs.clone()]] {
-        at_rest(&subject, &operator).await;
-        patiently(|| rig.aws.set_security_groups(&machine.id, &groups)).await;
-        put_back(&rig, &machine).await;
-    }
-    eventually(PATIENCE, "a correction to be counted", async || {
-        (operator.metric("slipway_drift_corrections_total", "kind=\"Instance\"").await > 0.0).then_some(())
-    })
-    .await;
-
-    let other = tokio::spawn(put_elsewhere(Arc::clone(&rig), machine.clone(), theirs.clone()));
-    let text = told(&subject, "a word about the other", "True").await;
-    assert!(text.contains(machine.id.as_str()) && text.contains("ModifyNetworkInterfaceAttribute"), "{text}");
-    let done = "step=\"SetMachineGroups\",result=\"done\"";
-    let repairs = eventually(PATIENCE, "repairs and what they are for to be counted", async || {
-        let contended = operator.metric("slipway_contended_objects", "Instance").await;
-        let repairs = operator.metric("slipway_operator_steps", done).await;
-        (contended > 0.0 && repairs >= 3.0).then_some(repairs)
-    })
-    .await;
-    // As with tags, and twice before.
-    assert!(repairs <= 22.0, "{repairs} repairs");
-    other.abort();
-    assert!(other.await.unwrap_err().is_cancelled());
-    put_back(&rig, &machine).await;
-    subject.purge_with_others().await;
-    patiently(|| rig.aws.delete_security_group(&theirs)).await;
-}
-
-/// A group of somebody else, beside that of a machine.
-async fn another_group(rig: &Rig, machine: &Instance) -> SecurityGroupId {
-    let group = NewSecurityGroup {
-        name: format!("{}-theirs", rig.cluster),
-        vpc: machine.vpc.clone().unwrap(),
-        description: "of somebody else".to_owned(),
-        tags: Tags::new().named("theirs"),
-    };
-    let id = patiently(|| rig.aws.create_security_group(&group)).await;
-    let shown = Select::one(id.clone());
-    eventually(PATIENCE, "the group of somebody else", async || {
-        let found = patiently(|| rig.aws.describe_security_groups(&shown)).await;
-        (!found.is_empty()).then_some(())
-    })
-    .await;
-    id
-}
-
-/// Waits until a machine has the groups again that it had.
-async fn put_back(rig: &Rig, machine: &Instance) {
-    eventually(PATIENCE, "the groups of the machine to come back", async || {
-        let found = rig.instances().await.into_iter().find(|found| found.id == machine.id)?;
-        (found.security_groups == machine.security_groups).then_some(())
-    })
-    .await;
-}
-
-/// Somebody who wants a machine behind a firewall of theirs, whatever it takes.
-async fn put_elsewhere(rig: Arc<Rig>, machine: Instance, theirs: SecurityGroupId) {
-    let theirs = [theirs];
-    loop {
-        let found = rig.instances().await.into_iter().find(|found| found.id == machine.id);
-        if found.is_some_and(|found| found.security_groups != theirs) {
-            // What was refused, because AWS was busy, is tried again.
-            let _ = rig.aws.set_security_groups(&machine.id, &theirs).await;
         }
         tokio::time::sleep(EACH).await;
     }

@@ -52,6 +52,7 @@ impl World {
                 group.ingress.retain(|rule| !rules.contains(rule));
             }
             Step::SetMachineGroups { instance, groups } => self.put_into(instance, groups)?,
+            Step::GuardMetadata { instance } => self.guard(instance)?,
             Step::RunInstance { generation, zone, launch } => self.run(*generation, zone, launch)?,
             Step::CreateVolume(new) => self.create_volume(new)?,
             Step::Tag { resource, tags } => self.tag(resource, tags)?,
@@ -368,6 +369,7 @@ impl World {
             instance_type: launch.instance_type.clone(),
             image: launch.image.clone(),
             security_groups: launch.security_groups.clone(),
+            metadata_guarded: Some(true),
             tags: launch.tags.clone(),
             client_token: Some(token(generation)),
             protection: None,

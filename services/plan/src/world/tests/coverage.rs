@@ -23,7 +23,7 @@ macro_rules! variants {
 }
 
 variants!(Step: AddFinalizer, WriteGeneration, CreateSecret, DrawKey, RevokeKey, KeepSecret, SetCredentials, Apply, Delete, CreateSecurityGroup,
-    AuthorizeIngress, RevokeIngress, SetMachineGroups, RunInstance, CreateVolume, Tag, ModifyVolume, LabelNode, ChangeRecords,
+    AuthorizeIngress, RevokeIngress, SetMachineGroups, GuardMetadata, RunInstance, CreateVolume, Tag, ModifyVolume, LabelNode, ChangeRecords,
     WriteReleased, ProveLeft, Protect, Unprotect, TerminateInstance, DeleteSecurityGroup, DeleteVolume, Reload, RemoveFinalizer);
 
 #[test]

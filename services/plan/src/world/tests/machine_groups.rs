@@ -28,7 +28,7 @@ impl World {
         instance: &InstanceId,
         groups: &[SecurityGroupId],
     ) -> Result<(), Refusal> {
-        if self.full.groups {
+        if self.full.fixed == Some(Part::MachineGroups) {
             return Err(FIXED);
         }
         if groups.iter().any(|id| self.groups.iter().all(|known| known.id != *id)) {
@@ -108,7 +108,7 @@ fn both_machines_of_a_move_are_put_back_at_once() {
 fn where_aws_refuses_it_that_is_told_and_the_database_serves_and_moves_and_is_healed() {
     let mut world = serving();
     let pod = world.pod_uid();
-    world.full.groups = true;
+    world.full.fixed = Some(Part::MachineGroups);
     open_all(&mut world);
     passes(&mut world, 6);
     assert_eq!((word(&world, "Ready").unwrap().0, world.pod_uid()), ("True", pod));
@@ -133,7 +133,7 @@ fn where_aws_refuses_it_that_is_told_and_the_database_serves_and_moves_and_is_he
         check_serving(&world, None);
     }
 
-    world.full.groups = false;
+    world.full.fixed = None;
     settle(&mut world, None, false);
     check_serving(&world, None);
 }

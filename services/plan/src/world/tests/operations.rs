@@ -41,6 +41,7 @@ pub(super) fn operations() -> impl Iterator<Item = &'static Operation> {
         super::unserved::UNSERVED,
         super::firewall::MANY,
         super::machine_groups::REGROUPED,
+        super::machine_metadata::OPENED,
         super::portless::PORTLESS,
         super::zones::FULL,
         super::keys::KEYS,

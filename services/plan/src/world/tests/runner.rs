@@ -205,7 +205,13 @@ fn carry_out(
 
 /// What the other side answers that it will answer again.
 fn is_refusal(message: &str) -> bool {
-    [super::firewall::TOO_MANY, super::keys::NO_SECRET, super::machine_groups::FIXED].contains(&message)
+    let refusals = [
+        super::firewall::TOO_MANY,
+        super::keys::NO_SECRET,
+        super::machine_groups::FIXED,
+        super::machine_metadata::FIXED,
+    ];
+    refusals.contains(&message)
 }
 
 /// What the operator remembers of parts that nothing waits for once they are refused.

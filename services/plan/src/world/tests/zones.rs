@@ -24,8 +24,8 @@ pub(crate) struct Full {
     pub(crate) disks: Vec<String>,
     /// So many rules of one family of addresses are all that it takes in a group.
     pub(crate) rules: Option<usize>,
-    /// It lets nobody change the groups of a machine.
-    pub(crate) groups: bool,
+    /// It lets nobody change this of a machine.
+    pub(crate) fixed: Option<Part>,
     /// Whatever it shows has as many tags as anything may have.
     pub(crate) tags: bool,
     /// The namespace takes no further Secret.

@@ -21,6 +21,7 @@ from .places import Instance, is_true, page, set_state, state_of
 
 LONGEST_USER_DATA = 16_384
 MOST_FILTER_VALUES = 200
+MOST_HOPS = 64
 PROTECTIONS = {
     "disableApiTermination": "disable_api_termination",
     "disableApiStop": "disable_api_stop",
@@ -133,6 +134,25 @@ class StrictInstances(Gated, EC2Response):
                 f"The instance '{instance.id}' is not in the 'stopped' state.",
             )
         return super().modify_instance_attribute()
+
+    def modify_instance_metadata_options(self) -> ActionResult:
+        """Change who may ask for metadata; what is not given stays as it is."""
+        instance = self._instance(self._get_param("InstanceId"))
+        if instance.state in ("terminated", "shutting-down"):
+            raise _wrong_state(instance, "modified")
+        options = instance.metadata_options
+        if (tokens := self._get_param("HttpTokens")) is not None:
+            options.http_tokens = _one_of("HttpTokens", tokens, ("optional", "required"))
+        if (endpoint := self._get_param("HttpEndpoint")) is not None:
+            options.http_endpoint = _one_of("HttpEndpoint", endpoint, ("disabled", "enabled"))
+        if (hops := self._get_int_param("HttpPutResponseHopLimit")) is not None:
+            if not 1 <= hops <= MOST_HOPS:
+                raise AwsError(
+                    "InvalidParameterValue",
+                    f"Value ({hops}) for parameter HttpPutResponseHopLimit is invalid.",
+                )
+            options.http_put_response_hop_limit = hops
+        return ActionResult({"InstanceId": instance.id, "InstanceMetadataOptions": options})
 
     def modify_network_interface_attribute(self) -> ActionResult:
         """Change an interface; the groups of the first one are those of its machine."""
@@ -300,6 +320,14 @@ def _protected(instance: Instance, what: str, attribute: str) -> AwsError:
         f"The instance '{instance.id}' may not be {what}."
         f" Modify its '{attribute}' instance attribute and try again.",
     )
+
+
+def _one_of(parameter: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise AwsError(
+            "InvalidParameterValue", f"Value ({value}) for parameter {parameter} is invalid."
+        )
+    return value
 
 
 def _wrong_state(instance: Instance, what: str) -> AwsError:

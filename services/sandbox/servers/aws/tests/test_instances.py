@@ -223,3 +223,30 @@ def test_new_machine_is_unknown_for_a_while(strict: Endpoint) -> None:
     assert strict.launch(ClientToken=key)["InstanceId"] == instance_id
     strict.advance(1.1)
     assert strict.state(instance_id) == "pending"
+
+
+def test_who_may_ask_for_metadata_is_changed_and_what_is_not_given_stays(strict: Endpoint) -> None:
+    machine = strict.running(
+        MetadataOptions={"HttpTokens": "required", "HttpPutResponseHopLimit": 1}
+    )
+
+    def shown() -> tuple[str, int, str]:
+        options = strict.instance(machine)["MetadataOptions"]
+        return tuple(
+            options[name] for name in ("HttpTokens", "HttpPutResponseHopLimit", "HttpEndpoint")
+        )
+
+    assert shown() == ("required", 1, "enabled")
+    change = strict.ec2.modify_instance_metadata_options
+    change(InstanceId=machine, HttpPutResponseHopLimit=2)
+    assert shown() == ("required", 2, "enabled")
+    change(InstanceId=machine, HttpTokens="optional", HttpEndpoint="disabled")
+    assert shown() == ("optional", 2, "disabled")
+    for wrong in ({"HttpTokens": "none"}, {"HttpPutResponseHopLimit": 65}):
+        with refused("InvalidParameterValue"):
+            change(InstanceId=machine, **wrong)
+    strict.ec2.terminate_instances(InstanceIds=[machine])
+    with refused("IncorrectInstanceState"):
+        change(InstanceId=machine, HttpTokens="required")
+    with refused("InvalidInstanceID.NotFound"):
+        change(InstanceId="i-00000000000000000", HttpTokens="required")

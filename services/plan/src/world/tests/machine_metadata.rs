@@ -1,0 +1,147 @@
+//! A machine of which somebody opened the metadata service by hand: it is shut to others again, and nothing waits where that is refused.
+
+use cloud::{Instance, InstanceId, InstanceState};
+use resources::Phase;
+
+use super::model::{Refusal, World};
+use super::operations::{Operation, begin_move, change, end_machine, half_moved, operation};
+use super::reach::condition as word;
+use super::runner::{ENOUGH, settle};
+use super::{check_serving, pass, phase, serving};
+use crate::fixture::{settings, validated};
+use crate::{Part, Step, plan};
+
+/// What EC2 answers where nobody may change who asks for metadata.
+pub(super) const FIXED: Refusal = "nobody may change who asks a machine for metadata";
+
+/// Machines that somebody opened.
+pub(super) const OPENED: &[Operation] = &[
+    operation("a machine of which the metadata service was opened by hand", serving, open_all),
+    operation("machines of which the metadata service was opened while it moves", half_moved, open_all),
+];
+
+impl World {
+    pub(super) fn guard(&mut self, instance: &InstanceId) -> Result<(), Refusal> {
+        if self.full.fixed == Some(Part::MachineMetadata) {
+            return Err(FIXED);
+        }
+        let found = self.instances.iter_mut().find(|found| found.id == *instance && !found.state.is_ending());
+        found.ok_or("it has ended")?.metadata_guarded = Some(true);
+        Ok(())
+    }
+}
+
+fn open_all(world: &mut World) {
+    for machine in &mut world.instances {
+        machine.metadata_guarded = Some(false);
+    }
+}
+
+/// Which machines are to answer themselves alone.
+fn guarded(world: &World) -> Vec<InstanceId> {
+    let resource = &world.resource;
+    let planned = plan(resource, &validated(resource), &world.look(), &settings());
+    let steps = planned.actions.into_iter().map(|action| action.step);
+    let of_step = |step: Step| match step {
+        Step::GuardMetadata { instance } => Some(instance),
+        _ => None,
+    };
+    steps.filter_map(of_step).collect()
+}
+
+fn passes(world: &mut World, count: usize) {
+    for _ in 0..count {
+        pass(world, &mut 0, None, false);
+        world.tick();
+    }
+}
+
+#[test]
+fn a_machine_that_somebody_opened_is_shut_to_others_by_one_step_that_is_counted() {
+    let mut world = serving();
+    let pod = world.pod_uid();
+    open_all(&mut world);
+    let planned = pass(&mut world, &mut 0, None, false);
+    assert!(
+        matches!(planned.actions.as_slice(), [action] if action.puts_right
+            && action.step == Step::GuardMetadata { instance: world.instances[0].id.clone() }),
+        "{:?}",
+        planned.actions
+    );
+    world.tick();
+    assert_eq!(settle(&mut world, None, false), 0, "nothing more is written");
+    check_serving(&world, None);
+    assert_eq!((world.instances[0].metadata_guarded, world.pod_uid()), (Some(true), pod));
+}
+
+#[test]
+fn both_machines_of_a_move_are_shut_to_others_at_once() {
+    let mut world = half_moved();
+    open_all(&mut world);
+    let each = world.instances.iter().map(|machine| machine.id.clone());
+    assert_eq!(guarded(&world), each.collect::<Vec<_>>());
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+}
+
+#[test]
+fn where_aws_refuses_it_that_is_told_and_the_database_serves_and_moves_and_is_healed() {
+    let mut world = serving();
+    let pod = world.pod_uid();
+    world.full.fixed = Some(Part::MachineMetadata);
+    open_all(&mut world);
+    passes(&mut world, 6);
+    assert_eq!((word(&world, "Ready").unwrap().0, world.pod_uid()), ("True", pod));
+    let expected = format!("{}: {FIXED}", Part::MachineMetadata);
+    assert_eq!(word(&world, "Degraded"), Some(("True", expected.as_str())));
+    assert_eq!(word(&world, "Progressing"), Some(("False", expected.as_str())));
+    assert_eq!(phase(&world), Some(Phase::Degraded));
+    // Nobody who wishes for something else waits for that.
+    change(&mut world, |spec| spec.restart_nonce = Some("once".to_owned()));
+    passes(&mut world, ENOUGH);
+    let done = world.resource.status.as_ref().unwrap().instruction.as_ref().unwrap().seq;
+    assert_eq!(done, world.resource.spec.instruction.as_ref().unwrap().seq);
+
+    let harms: [fn(&mut World); 2] = [begin_move, |world| end_machine(world, 0)];
+    for harm in harms {
+        let mut world = world.clone();
+        harm(&mut world);
+        passes(&mut world, ENOUGH);
+        // The next machine is guarded from its launch on.
+        assert_eq!(world.instances.len(), 2);
+        settle(&mut world, None, false);
+        check_serving(&world, None);
+    }
+
+    world.full.fixed = None;
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+}
+
+#[test]
+fn nothing_is_done_where_ec2_does_not_say_who_may_ask_nor_about_machines_of_others() {
+    for (state, is_guarded, expected) in [
+        (InstanceState::Running, Some(false), 1),
+        (InstanceState::Stopped, Some(false), 1),
+        (InstanceState::Running, Some(true), 0),
+        (InstanceState::Running, None, 0),
+        (InstanceState::Pending, Some(false), 0),
+        (InstanceState::ShuttingDown, Some(false), 0),
+        (InstanceState::Terminated, Some(false), 0),
+    ] {
+        let mut world = serving();
+        (world.instances[0].state, world.instances[0].metadata_guarded) = (state.clone(), is_guarded);
+        assert_eq!(guarded(&world).len(), expected, "{state} {is_guarded:?}");
+    }
+    for token in [Some("of-the-console".to_owned()), None] {
+        let mut world = serving();
+        let copied = Instance {
+            id: InstanceId::new("i-copy"),
+            client_token: token.clone(),
+            metadata_guarded: Some(false),
+            ..world.instances[0].clone()
+        };
+        world.instances.push(copied);
+        assert!(guarded(&world).is_empty(), "{token:?}");
+    }
+}
