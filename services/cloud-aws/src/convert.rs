@@ -67,10 +67,11 @@ fn is_guarded(options: &ec2::InstanceMetadataOptionsResponse) -> Option<bool> {
     if options.http_endpoint == Some(ec2::InstanceMetadataEndpointState::Disabled) {
         return Some(true);
     }
-    if *options.http_tokens.as_ref()? != ec2::HttpTokensState::Required {
-        return Some(false);
+    match options.http_tokens.as_ref()? {
+        ec2::HttpTokensState::Required => Some(options.http_put_response_hop_limit? <= 1),
+        ec2::HttpTokensState::Optional => Some(false),
+        _ => None,
     }
-    Some(options.http_put_response_hop_limit? <= 1)
 }
 
 /// The interface that a machine was launched with, by its id: others may be attached to it, in whatever order EC2 shows them.
@@ -232,6 +233,7 @@ mod tests {
             (Some(Optional), Some(1), Some(false)),
             (Some(Optional), Some(64), Some(false)),
             (None, Some(1), None),
+            (Some("stricter".into()), Some(1), None),
             (Some(Required), None, None),
             // Without sessions nobody's way is too long.
             (Some(Optional), None, Some(false)),

@@ -2,7 +2,7 @@
 
 use plan::{Action, Kind, Manifest, Part, Step};
 
-/// How a machine is counted that is made again as it was launched.
+/// How a machine is counted that is put back as it was launched.
 const MACHINE: &str = "Instance";
 
 /// The kind of object whose fields a step writes.

@@ -65,7 +65,7 @@ pub struct Failure {
 impl Failure {
     /// Whether it is one of a single object of which the others of its part need nothing.
     fn is_apart(&self) -> bool {
-        matches!(self.part, Part::Reach | Part::Tags) && self.lasting
+        (matches!(self.part, Part::Reach | Part::Tags) || self.part.keeps_machines()) && self.lasting
     }
 
     /// Whether a step of this part is not to be tried after it.

@@ -1,5 +1,5 @@
 //! Another hand on a machine in EC2: who changes its security groups, or opens its metadata service, is told where that goes on, and the
-//! machine is made again as it was launched.
+//! machine is put back as it was launched.
 
 use std::sync::Arc;
 

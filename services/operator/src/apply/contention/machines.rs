@@ -135,6 +135,7 @@ mod tests {
         machine("i-1", "sg-2").put_right(&contention, now);
         assert_eq!(contention.of_others("uid", now), Vec::<String>::new());
     }
+
     #[test]
     fn who_opens_the_metadata_service_again_and_again_is_told_and_its_groups_wait_for_nobody() {
         let (contention, began) = (Contention::default(), Instant::now());
