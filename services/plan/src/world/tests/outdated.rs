@@ -64,13 +64,16 @@ fn a_definition_that_lacks_a_field_is_told_by_its_own_reason_until_it_has_it() {
 fn an_object_that_nobody_waits_for_and_that_is_refused_holds_back_no_other() {
     let check = |part: Part, outdated: Option<Kind>, held: &[Part]| {
         let applied = Applied { failures: vec![failure(part, outdated)], ..Applied::default() };
-        let all = [Part::Reach, Part::Tags, Part::Config, Part::Pod, Part::Dns];
-        let found: Vec<Part> = all.into_iter().filter(|part| applied.holds_back(*part)).collect();
+        let machines = [Part::MachineGroups, Part::MachineMetadata];
+        let all = [Part::Reach, Part::Tags, Part::Config, Part::Pod, Part::Dns].into_iter().chain(machines);
+        let found: Vec<Part> = all.filter(|part| applied.holds_back(*part)).collect();
         assert_eq!(found, held, "{part} {outdated:?}");
     };
     check(Part::Reach, Some(Kind::IngressRoute), &[]);
     check(Part::Reach, None, &[]);
     check(Part::Tags, None, &[]);
+    check(Part::MachineGroups, None, &[]);
+    check(Part::MachineMetadata, None, &[]);
     check(Part::Config, Some(Kind::Service), &[Part::Config, Part::Pod, Part::Dns]);
     let passing = Failure { lasting: false, ..failure(Part::Reach, None) };
     let applied = Applied { failures: vec![passing], ..Applied::default() };
