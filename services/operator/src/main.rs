@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use operator::{Args, rights::Rights};
 
-/// Of all that a pass costs, glibc's allocator took two fifths: what one thread allocates another one frees.
+/// Of all that a pass costs, glibc's allocator took two fifths: what one thread allocates another one frees. How soon it gives back what
+/// nobody uses is set in `.cargo/config.toml`.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
