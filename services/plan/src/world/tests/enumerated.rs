@@ -77,18 +77,9 @@ fn differences(at: &str, found: &Value, wanted: &Value, texts: &mut Vec<String>)
 
 #[test]
 fn every_step_may_fail_once() {
-    let mut known = BTreeSet::new();
     for operation in operations() {
         let (end, Run { steps, passes }) = undisturbed(operation);
-        let goal = format!("{:?}", Goal::of(&end.resource));
-        // Of a step that another operation on the same way took already, only the worst.
-        let mut is_new = |at: usize| known.insert((goal.clone(), steps[at].clone()));
-        let worst = |trouble: &Trouble| trouble.crash && trouble.lost == Lost::Answer;
-        let troubles = (0..steps.len()).flat_map(|at| {
-            let all = is_new(at);
-            troubles_at(at).filter(move |trouble| all || worst(trouble))
-        });
-        for trouble in troubles {
+        for trouble in (0..steps.len()).flat_map(troubles_at) {
             let what = format!("{}, {trouble:?}", operation.name);
             comes_to(&end, &passes, trouble, &what);
         }
