@@ -106,13 +106,18 @@ fn both_machines_of_a_move_are_put_back_at_once() {
 
 #[test]
 fn where_aws_refuses_it_that_is_told_and_the_database_serves_and_moves_and_is_healed() {
+    is_beside(Part::MachineGroups, FIXED, open_all);
+}
+
+/// Somebody changed machines, and AWS answers with `words` to whoever makes this part good: it is told, and nothing waits for it.
+pub(super) fn is_beside(fixed: Part, words: Refusal, changed: fn(&mut World)) {
     let mut world = serving();
     let pod = world.pod_uid();
-    world.full.fixed = Some(Part::MachineGroups);
-    open_all(&mut world);
+    world.full.fixed = Some(fixed);
+    changed(&mut world);
     passes(&mut world, 6);
     assert_eq!((word(&world, "Ready").unwrap().0, world.pod_uid()), ("True", pod));
-    let expected = format!("{}: {FIXED}", Part::MachineGroups);
+    let expected = format!("{fixed}: {words}");
     assert_eq!(word(&world, "Degraded"), Some(("True", expected.as_str())));
     assert_eq!(word(&world, "Progressing"), Some(("False", expected.as_str())));
     assert_eq!(phase(&world), Some(Phase::Degraded));
@@ -127,7 +132,7 @@ fn where_aws_refuses_it_that_is_told_and_the_database_serves_and_moves_and_is_he
         let mut world = world.clone();
         harm(&mut world);
         passes(&mut world, ENOUGH);
-        // The next machine is behind its own firewall alone from its launch on.
+        // The next machine is as it is to be from its launch on.
         assert_eq!(world.instances.len(), 2);
         settle(&mut world, None, false);
         check_serving(&world, None);

@@ -1,13 +1,12 @@
 //! A machine of which somebody opened the metadata service by hand: it is shut to others again, and nothing waits where that is refused.
 
 use cloud::{Instance, InstanceId, InstanceState};
-use resources::Phase;
 
+use super::machine_groups::is_beside;
 use super::model::{Refusal, World};
-use super::operations::{Operation, begin_move, change, end_machine, half_moved, operation};
-use super::reach::condition as word;
-use super::runner::{ENOUGH, settle};
-use super::{check_serving, pass, phase, serving};
+use super::operations::{Operation, half_moved, operation};
+use super::runner::settle;
+use super::{check_serving, pass, serving};
 use crate::fixture::{settings, validated};
 use crate::{Part, Step, plan};
 
@@ -49,13 +48,6 @@ fn guarded(world: &World) -> Vec<InstanceId> {
     steps.filter_map(of_step).collect()
 }
 
-fn passes(world: &mut World, count: usize) {
-    for _ in 0..count {
-        pass(world, &mut 0, None, false);
-        world.tick();
-    }
-}
-
 #[test]
 fn a_machine_that_somebody_opened_is_shut_to_others_by_one_step_that_is_counted() {
     let mut world = serving();
@@ -86,36 +78,7 @@ fn both_machines_of_a_move_are_shut_to_others_at_once() {
 
 #[test]
 fn where_aws_refuses_it_that_is_told_and_the_database_serves_and_moves_and_is_healed() {
-    let mut world = serving();
-    let pod = world.pod_uid();
-    world.full.fixed = Some(Part::MachineMetadata);
-    open_all(&mut world);
-    passes(&mut world, 6);
-    assert_eq!((word(&world, "Ready").unwrap().0, world.pod_uid()), ("True", pod));
-    let expected = format!("{}: {FIXED}", Part::MachineMetadata);
-    assert_eq!(word(&world, "Degraded"), Some(("True", expected.as_str())));
-    assert_eq!(word(&world, "Progressing"), Some(("False", expected.as_str())));
-    assert_eq!(phase(&world), Some(Phase::Degraded));
-    // Nobody who wishes for something else waits for that.
-    change(&mut world, |spec| spec.restart_nonce = Some("once".to_owned()));
-    passes(&mut world, ENOUGH);
-    let done = world.resource.status.as_ref().unwrap().instruction.as_ref().unwrap().seq;
-    assert_eq!(done, world.resource.spec.instruction.as_ref().unwrap().seq);
-
-    let harms: [fn(&mut World); 2] = [begin_move, |world| end_machine(world, 0)];
-    for harm in harms {
-        let mut world = world.clone();
-        harm(&mut world);
-        passes(&mut world, ENOUGH);
-        // The next machine is guarded from its launch on.
-        assert_eq!(world.instances.len(), 2);
-        settle(&mut world, None, false);
-        check_serving(&world, None);
-    }
-
-    world.full.fixed = None;
-    settle(&mut world, None, false);
-    check_serving(&world, None);
+    is_beside(Part::MachineMetadata, FIXED, open_all);
 }
 
 #[test]
